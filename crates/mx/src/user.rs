@@ -1,4 +1,9 @@
 //! The user to whom the resources of a process are charged.
+//!
+//! `mx::service` and `mx::sessions` determine it when a process attaches, and `mx::quotas` and
+//! `mx::connects` count by it. The type has no quota itself. A user whom the kernel does not know
+//! is one user for quotas, and never the same as another for direct reads
+//! ([`User::is_same_of_host`]). A value is plain and belongs to the dispatcher's thread.
 
 use causeway_fabric::PortId;
 

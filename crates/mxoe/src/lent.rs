@@ -1,7 +1,12 @@
 //! Bytes of a region for another NIC of the same daemon.
 //!
 //! [`LentBytes`] live for one step of [`local::perform`](crate::local::perform): they keep the region
-//! mapped, but not registered, and the owner of the region may change the bytes.
+//! mapped, but not registered, and the owner of the region may change the bytes. Memory of this
+//! process is copied when it is lent; memory of another process or of a guest is copied once, from
+//! region to region. Memory that was unmapped meanwhile is a [`CopyFault`], which names the side.
+//!
+//! `driver::endpoint_io` makes and copies them, after a check of the region's bounds and rights; a
+//! piece has at most 64 KiB. All of it runs in the thread that owns the engine.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,12 @@
 //! Endpoints of guests' processes: rings and regions in memory that their guest can take away.
+//!
+//! `mx::session_requests` opens endpoints and adds regions; `mx::sessions` detaches and closes them
+//! when the guest took the memory away, or the session ended. Both run in a turn of the service's
+//! gate, on the dispatcher's thread. A *detached* endpoint or region is dropped without a look at
+//! its memory; its messages fail when the caller ends it. Quotas are those of the callers
+//! (`mx::quotas`): nothing is refused here but memory that is too short, an endpoint that is
+//! open, and a region that the engine refuses. Unlike those of host processes, these endpoints do
+//! not survive a daemon.
 
 use std::io;
 

@@ -3,6 +3,12 @@
 //! The sending half: which messages of a peer's queue may be given ([`NicEndpoint::local_take`]),
 //! and their ends. The receiving half: delivery to the host side ([`NicEndpoint::local_accept`]),
 //! and the state of a pull. Neither half sees the other endpoint.
+//!
+//! `perform` calls both halves, and the modules of the endpoint queue work by
+//! [`NicEndpoint::pump_local`]. A message without room stays in its queue ([`Delivery::Full`])
+//! until the receiver asks for it; a receiver that does not know the sender ends the peer. The
+//! module has no limit of its own, and copies no bytes except into events. It runs in the thread
+//! that owns the engine.
 
 use causeway_wire::mx::{Address, Event, Handle, NicId, PeerId, Status, Token, Window};
 

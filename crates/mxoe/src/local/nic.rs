@@ -1,4 +1,9 @@
 //! The local NICs of a [`Nic`], and access to its endpoints for [`perform`](super::perform()).
+//!
+//! The owner of the NICs (`causeway-mx`) adds and removes them, and takes the work; the rest is for
+//! `perform`. A step whose endpoint is closed, or whose peer has another session, has no effect
+//! here. With a full table (1,024 NICs, `KNOWN_NICS_MAX`) a NIC is not added. All of it runs in the
+//! thread that owns the engine.
 
 use causeway_wire::mx::{NicId, PeerId, Status, Token};
 

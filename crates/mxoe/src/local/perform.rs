@@ -1,4 +1,11 @@
 //! One step between two NICs of a daemon.
+//!
+//! `mx::network` calls [`perform()`] for each work that a NIC queued, and the driver calls
+//! [`route`] and [`deliver`] for an eager message whose request it has just read, so that the
+//! message is copied from ring to ring without a stay in the queue; all on the dispatcher's thread.
+//! A step passes at most [`LOCAL_MESSAGES_MAX`] (32) messages or [`LOCAL_PIECE_BYTES`] (64 KiB),
+//! and queues the rest. The caller must give both NICs that the work names; an endpoint or peer
+//! that is gone ends the step without an error. Only a packet that is dropped is one.
 
 use causeway_wire::mx::{Handle, PeerId, Request, Status};
 

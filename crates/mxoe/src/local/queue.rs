@@ -3,7 +3,9 @@
 //! The queue has at most [`LOCAL_FRAMES_MAX`] (1,024) packets; further packets are dropped, as on a
 //! network, and the engine repeats them. Other work is bounded by its objects: one entry for each
 //! peer with messages to send, each waiting peer that has room again, and each active pull. The
-//! queue decides nothing; [`perform`](super::perform()) does.
+//! queue decides nothing; [`perform`](super::perform()) does. Packets come from the output of the
+//! engine (`context`), other steps from `local::endpoint`; each NIC has one queue, in the thread
+//! that owns the engine.
 
 use std::collections::VecDeque;
 
