@@ -1,5 +1,10 @@
 //! Private memory of this process, in the place of a file's: for an adapter of the machine, which
 //! reaches pages and not files.
+//!
+//! `causeway_endpoint` calls [`Mapping::private`] in an application that reaches its NIC through an
+//! adapter, for rings and for staging. The memory counts as every mapping does: a length of 0 or
+//! above [`REGION_BYTES_MAX`] (16 TiB), and a mapping beyond `MAPPINGS_MAX` (60,000), are refused.
+//! Pages are allocated at their first use, in the thread that touches them.
 
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
