@@ -1,4 +1,5 @@
-//! Times of turns as a histogram, for metrics.
+//! Times of turns as a histogram, for metrics. Its buckets end at 1 us to 100 ms; a longer turn
+//! counts in the total alone.
 //!
 //! The dispatcher's thread adds the time of each turn of a shard that had work, which it has
 //! measured for the load already; views read the sums from other threads. There is one writer, so

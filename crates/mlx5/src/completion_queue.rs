@@ -51,7 +51,8 @@ const POSITION: u32 = 0xff_ffff;
 const HALF: u32 = 0x80_0000;
 /// Bit of the recorded arm word: there is one.
 const HAS_ARM: u64 = 1 << 32;
-/// Most resizes behind the last completion that are recorded.
+/// Most resizes behind the last completion that are recorded. With more, and with more than
+/// [`SKIPPED_MAX`], a restored queue may report a superfluous event.
 const RESIZES_MAX: u32 = 31;
 /// Most resizes since the driver's position changed that are recorded.
 const SKIPPED_MAX: u32 = 255;

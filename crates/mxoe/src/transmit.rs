@@ -36,7 +36,8 @@ use crate::peer::{MessageContent, QueuedMessage, RemoteEndpoint, SendState};
 use crate::send_windows::{SendWindow, SendWindows};
 use crate::sequence::SequenceNumber;
 
-/// Maximum number of messages that an acknowledgement causes to be retransmitted.
+/// Maximum number of messages that an acknowledgement causes to be retransmitted. The rest follows
+/// with later acknowledgements.
 const RECOVERY_STEP_MAX: usize = 64;
 
 impl MessageContent {

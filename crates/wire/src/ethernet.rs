@@ -13,7 +13,7 @@ use crate::field::{Reader, Truncated, Writer};
 pub const HEADER_LEN: usize = 14;
 /// Length of one VLAN tag, in bytes.
 pub const TAG_LEN: usize = 4;
-/// Most tags that are parsed.
+/// Most tags that are parsed; a third tag is the EtherType of the payload.
 pub const TAGS_MAX: usize = 2;
 /// Longest header that [`Header`] describes, in bytes.
 pub const HEADER_LEN_MAX: usize = 22;

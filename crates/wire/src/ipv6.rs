@@ -10,7 +10,7 @@ use crate::field::{Reader, Truncated, Writer};
 
 /// Length of the fixed header, in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Maximum number of extension headers that the walk skips.
+/// Maximum number of extension headers that the walk skips. A packet with more is an error.
 pub const EXTENSIONS_MAX: usize = 8;
 
 /// Hop-by-hop options.

@@ -38,7 +38,7 @@ pub const VERSION: u16 = 4;
 pub const HELLO_PIDFDS: u8 = 1;
 /// Bit of [`ClientMessage::Hello`]: the process gets no channels to other processes.
 pub const HELLO_NO_CHANNELS: u8 = 2;
-/// Longest name, in bytes.
+/// Longest name, in bytes. A longer one is no [`Name`].
 pub const NAME_BYTES_MAX: usize = 80;
 
 /// A message is invalid.

@@ -1,8 +1,8 @@
 //! The `[dispatch]` table as options of the fabric.
 //!
-//! Without `dispatchers` there is one for each CPU in `cpus`, however many these are. Without both
-//! there is one for each two CPUs of the process: at least 1, at most [`DISPATCHERS_DEFAULT_MAX`]
-//! (8). Times are us in the file and ns in the options.
+//! Without `dispatchers` there is one for each CPU in `cpus`, up to the fabric's limit (64).
+//! Without both there is one for each two CPUs of the process: at least 1, at most
+//! [`DISPATCHERS_DEFAULT_MAX`] (8). Times are us in the file and ns in the options.
 //!
 //! The values were checked by the table of the model; this module checks nothing, reads no file and
 //! starts no thread. `config::read` calls [`options()`], `config::print` the inverse [`settings`].
@@ -12,8 +12,8 @@ use causeway_fabric::{Options, PollConfig};
 use causeway_model::settings::{CpuList, DispatchSettings};
 
 /// Most dispatchers that are started where neither their number nor their CPUs are configured.
-/// Dispatchers share no work within a group; an
-/// operator with more busy groups configures the number.
+/// Dispatchers share no work within a group; an operator with more busy groups configures the
+/// number.
 const DISPATCHERS_DEFAULT_MAX: usize = 8;
 
 /// Returns the options of the fabric.

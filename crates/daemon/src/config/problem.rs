@@ -17,7 +17,7 @@ use causeway_model::schema::nearest;
 
 use crate::limits::PROBLEMS_MAX;
 
-/// Most characters of a line that are printed.
+/// Most characters of a line that are printed: of a longer line, those around the problem.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// A problem and its byte range.

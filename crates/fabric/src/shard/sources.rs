@@ -6,12 +6,14 @@
 //! in quick succession. The shard moves woken sources to its active list. The service asks whether
 //! to poll an empty source or to arm it: a source is *polled* for the idle spin while its mode is
 //! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] (4)
-//! results in a row that each came within [`QUICK_NS`] (500 us) of the last, unless the mode is
-//! fixed as guest-driven or a long yield showed in the last 100 ms that other threads need the
-//! processor.
+//! results in a row that each came within [`QUICK_NS`] (500 us) of the last, and for as long after
+//! the last, unless the mode is fixed as guest-driven or a long yield showed in the last 100 ms
+//! that other threads need the processor.
 //!
-//! A source becomes known at its first wake and is never forgotten: services reuse their few
-//! numbers. The module reads no socket and owns no file descriptor.
+//! [`super`] wakes, counts and parks sources; `Context` passes the questions of the service on. All
+//! of it runs in the dispatcher's thread. A source becomes known at its first wake and is never
+//! forgotten: services reuse their few numbers. The module reads no socket and owns no file
+//! descriptor.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -16,7 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 const SO_PEERPIDFD: libc::c_int = 77;
 /// asm-generic/socket.h.
 const SO_PEERGROUPS: libc::c_int = 59;
-/// Most supplementary groups of a process (`NGROUPS_MAX` of linux/limits.h).
+/// Most supplementary groups of a process (`NGROUPS_MAX` of linux/limits.h). A larger number of the
+/// kernel is an error.
 const GROUPS_MAX: usize = 65_536;
 /// Groups that the first call has room for. If these are too few, the kernel returns the needed
 /// size.

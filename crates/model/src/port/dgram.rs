@@ -21,7 +21,8 @@ use crate::Mac;
 use crate::limits::{MTU_MIN, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table, text};
 
-/// Largest MTU of a UDP port, in bytes: frame and VLAN tags fit a UDP datagram over IPv4.
+/// Largest MTU of a UDP port, in bytes: frame and VLAN tags fit a UDP datagram over IPv4. A larger
+/// one is refused.
 const UDP_MTU_MAX: u16 = 65_485;
 
 /// Ports on datagram sockets.

@@ -19,7 +19,7 @@ use crate::schema::{DefaultValue, ValueType, table};
 
 /// Default MTU of a port: largest payload of a frame, in bytes.
 pub const MTU_DEFAULT: u16 = 1500;
-/// Most entries of a virtqueue (virtio 1.3, 2.7).
+/// Most entries of a virtqueue (virtio 1.3, 2.7). A frontend with a larger ring is disconnected.
 const RING_SIZE_MAX: u16 = 32_768;
 
 /// Ports that carry Ethernet frames.

@@ -21,7 +21,7 @@ use crate::schema::{DefaultValue, ValueType, table};
 pub const CID_GUEST_MIN: u32 = 3;
 /// The host's CID.
 pub const CID_HOST: u32 = 2;
-/// Most entries of a virtqueue of a vsock device.
+/// Most entries of a virtqueue of a vsock device. A frontend with a larger ring is disconnected.
 pub const VSOCK_RING_SIZE_MAX: u16 = 1024;
 
 /// Ports that carry AF_VSOCK sockets.

@@ -245,7 +245,7 @@ fn check_shift(shift: u8, is_free: bool) -> Result<(), RegionError> {
     if is_valid { Ok(()) } else { Err(RegionError::Malformed("page size")) }
 }
 
-/// Most bytes of a span.
+/// Most bytes of a span; longer memory is several spans.
 const SPAN_MAX: u64 = 1 << 31;
 
 /// Appends `len` bytes at a guest address, or extends the last span by them. Returns false if `out`

@@ -19,7 +19,7 @@ use crate::virtio::has;
 
 /// Smallest payload of a segment, in bytes: TCP's smallest segment of 48 less 40 bytes of options.
 pub const GSO_SIZE_MIN: u16 = 8;
-/// Most segments of one frame.
+/// Most segments of one frame. A frame with more is refused as an invalid request.
 pub const GSO_PIECES_MAX: usize = 2048;
 /// Linux's `GSO_BY_FRAGS`, which is never a size.
 const GSO_SIZE_RESERVED: u16 = 0xffff;
