@@ -65,7 +65,7 @@ pub const CONNECT_PAUSE_MS: u64 = 10;
 /// sends more, the connection is reset.
 pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
 /// Most connections over one native vsock port. A further connect is an error of the call. The
-/// control packets that wait for room are four times as many at most; further ones are dropped.
+/// control packets that wait for room are four times as many at most; further packets are dropped.
 pub const NATIVE_CONNECTIONS_MAX: usize = 4096;
 /// Most calls of [`Pump::pump`](crate::native::Pump::pump) for one reply. Then the request fails as
 /// late.

@@ -41,7 +41,7 @@ pub const TOP_INTERVAL_S_MAX: f64 = 3600.0;
 /// Most interfaces that `extcap` prints: Wireshark asks for the options of each. The number of the
 /// others is printed on stderr.
 pub const EXTCAP_INTERFACES_MAX: usize = 1024;
-/// Most connections that `top` requests and shows: a page of the daemon. A remark says that there
+/// Most connections that `top` requests and shows: a page of the daemon. A remark states that there
 /// are more.
 pub const TOP_CONNECTIONS_MAX: usize = causeway_model::limits::CONNECTIONS_PAGE_MAX;
 /// Most characters of the filter of `top`. A longer option is refused, further keys have no effect.

@@ -50,7 +50,7 @@ pub const CONNECTIONS_WAITING_PER_USER_MAX: usize = 48;
 /// most.
 pub const METRICS_AGE_MAX: Duration = Duration::from_secs(1);
 /// Most connections served at the same time at the TCP address of metrics. A further one takes the
-/// slot of one that has waited for 250 ms, or is closed.
+/// slot of a connection that has waited for 250 ms, or is closed.
 pub const METRICS_CONNECTIONS_MAX: usize = 16;
 
 /// Time for the reply to a shutdown request to be sent before the process ends. `lifecycle` sleeps
@@ -76,8 +76,8 @@ pub const STATE_RETRY: Duration = Duration::from_secs(10);
 
 /// Most bytes of a line of the VNET language, without its end. A longer line ends the session.
 pub const VNET_LINE_BYTES_MAX: usize = 256;
-/// Most VNET connections at the same time. A further one takes the slot of one that has been
-/// without a valid HELLO for [`VNET_GRACE`]; if there is none, it gets an `ERROR` line and is
+/// Most VNET connections at the same time. A further one takes the slot of a connection that has
+/// been without a valid HELLO for [`VNET_GRACE`]; if there is none, it gets an `ERROR` line and is
 /// closed.
 pub const VNET_CONNECTIONS_MAX: usize = 16;
 /// Most VNET connections without a valid HELLO of one source (address, and user if it is on this

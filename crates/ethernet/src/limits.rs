@@ -111,8 +111,8 @@ pub const DUPLICATE_SLOTS: usize = 4_096;
 /// answer.
 pub const DUPLICATE_NS: u64 = 500_000_000;
 /// Equal flooded frames that one link may bring within [`DUPLICATE_NS`]; a loop brings more. Hosts
-/// repeat a request about once a second, so legitimate repeats stay below the bound. Further ones
-/// are dropped.
+/// repeat a request about once a second, so legitimate repeats stay below the bound. Further
+/// repeats are dropped.
 pub const REPEATS_MAX: u8 = 16;
 
 /// Interval between hellos of a daemon that forwards between a network segment and other links: 300

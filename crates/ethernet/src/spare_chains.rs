@@ -3,7 +3,7 @@
 //!
 //! `crate::pending` and `crate::resume` copy the chain of a frame that must wait
 //! ([`SpareChains::copy_of`]), and put the copy back when the frame is delivered or dropped. At
-//! most [`PENDING_PER_QUEUE_MAX`] (1,024) unused chains are kept for the group; further ones are
+//! most [`PENDING_PER_QUEUE_MAX`] (1,024) unused chains are kept for the group; further chains are
 //! freed, and without one a new one is allocated. A chain is a list of guest addresses: the module
 //! neither reads guest memory nor returns a chain to its ring. All of it runs in the dispatcher's
 //! thread of the group.

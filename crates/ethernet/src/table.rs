@@ -15,8 +15,8 @@
 //! frame at [`Learnt::Forged`]; `link_rx` accepts it while the guest with the address does not run.
 //! These callers check that the port or station has `learn` set and that the address is unicast:
 //! the table checks neither. `forward` looks destinations up, `port` and `station` enter configured
-//! addresses, `link_rx` and `service` follow peers that come and go. Whoever changes links, routes
-//! or running guests calls [`AddressTable::invalidate`].
+//! addresses, `link_rx` and `service` follow peers that come and go. A module that changes links,
+//! routes or running guests calls [`AddressTable::invalidate`].
 //!
 //! The table neither floods nor forwards. Guests choose the keys, so the hash is keyed. Times are
 //! nanoseconds of one monotonic clock, which the caller chooses. One dispatcher owns the table; it

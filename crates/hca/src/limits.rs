@@ -104,7 +104,7 @@ pub const RESTART_WAIT_NS: u64 = 60_000_000_000;
 pub const SAMPLE_NS: u64 = 1_000_000_000;
 /// Samples that are kept: rates are means over the last 5 seconds. The oldest is dropped.
 pub const SAMPLES_MAX: usize = 6;
-/// Most connected queue pairs of an adapter in a trace. Further ones are left out.
+/// Most connected queue pairs of an adapter in a trace. Further queue pairs are left out.
 pub const TRACED_QUEUE_PAIRS_MAX: usize = 64;
 /// Most bytes of a message that a capture copies; its further packets count as dropped.
 pub const CAPTURE_MESSAGE_BYTES_MAX: usize = 64 << 10;

@@ -63,7 +63,7 @@ pub const SUBSTITUTE_BYTES_MAX: u64 = 1 << 62;
 /// Size of a cache line, in bytes: the unit of transfer between processors.
 pub const CACHE_LINE_BYTES: usize = 64;
 /// Largest mapping that is unmapped in the thread that drops it, in bytes; 1 MiB: that takes about
-/// 100 us. Larger ones are unmapped in another thread.
+/// 100 us. Larger mappings are unmapped in another thread.
 pub const UNMAP_INLINE_BYTES_MAX: usize = 1 << 20;
 /// The unit in which the kernel counts the allocated bytes of a file (`st_blocks`).
 pub const BLOCK_BYTES: u64 = 512;

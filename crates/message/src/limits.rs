@@ -116,6 +116,6 @@ pub const PENDING_ALL_MAX: usize = 1 << 16;
 /// ring.
 pub const PENDING_ALL_BYTES_MAX: usize = 64 << 20;
 
-/// Events that are handled after the NIC side is gone: as many as a ring holds. Further ones are
+/// Events that are handled after the NIC side is gone: as many as a ring holds. Further events are
 /// ignored.
 pub const EVENTS_AFTER_END_MAX: usize = causeway_channel::mx_rings::ENTRIES;

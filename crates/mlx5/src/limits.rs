@@ -109,7 +109,7 @@ pub const DOMAINS_MAX: usize = 1 << 16;
 pub const COUNTER_SETS_MAX: usize = 128;
 /// Maximum number of Ethernet send queues, receive queues and steering objects of each kind.
 pub const ETHERNET_QUEUES_MAX: usize = 1 << 10;
-/// Maximum number of log lines about failed commands in the life of a function. Further ones are
+/// Maximum number of log lines about failed commands in the life of a function. Further lines are
 /// not logged; the driver gets its answer.
 pub const LOG_LINES_MAX: u8 = 16;
 /// Length of a stored input of a steering object, in bytes.

@@ -12,7 +12,7 @@
 //! | polling, dispatchers | `settings`; `causeway_fabric` |
 //! | numbers of ports, groups, rules | `config` of the daemon; `causeway_fabric`, and the holder for its ports |
 //! | numbers of links, routes, forwards, tables | `config` and `vnet` of the daemon; the controllers of `causeway_link`, `causeway_ethernet`, `causeway_socket` |
-//! | views, pages | `causeway_hca`, `causeway_socket`: a longer view is cut and says so, a larger page is refused |
+//! | views, pages | `causeway_hca`, `causeway_socket`: a longer view is cut and counts the omitted queue pairs, a larger page is refused |
 //!
 //! The threads are those of the readers of tables ([`crate::schema`]) and of requests.
 

@@ -124,7 +124,7 @@ pub const PROBE_NS: u64 = 2_000_000_000;
 pub const WATCH_NS: u64 = 500_000_000;
 /// Time in ns without a packet after which a peer is gone: as in MX, 1000 times half a second.
 pub const GIVE_UP_NS: u64 = 500_000_000_000;
-/// Spare buffers for messages by class: size in bytes, and number. Further ones are freed.
+/// Spare buffers for messages by class: size in bytes, and number. Further buffers are freed.
 pub const SPARE_BUFFERS: [(usize, usize); 3] =
     [(SMALL_BYTES_MAX, 1024), (4096, 256), (MEDIUM_BYTES_MAX, 128)];
 

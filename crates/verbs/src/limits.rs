@@ -121,5 +121,5 @@ pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;
 /// Most resets of an adapter whose messages have not ended; a further reset ends those of the oldest.
 pub const RETIRED_MAX: usize = 4;
 
-/// Most observed messages that wait for the caller of a pass. Further ones are counted only.
+/// Most observed messages that wait for the caller of a pass. Further messages are counted only.
 pub const OBSERVATIONS_MAX: usize = 1024;

@@ -22,7 +22,7 @@ const MAGIC: [u8; 4] = *b"CWS\x01";
 const HEAD_LEN: usize = 14 + 36;
 /// Length of an attachment, in bytes.
 const ATTACHMENT_LEN: usize = 12;
-/// Most rivals of one hello; further ones are ignored.
+/// Most rivals of one hello; further rivals are ignored.
 pub const RIVALS_MAX: usize = 32;
 /// Length of the longest hello, in bytes.
 pub const LEN_MAX: usize = HEAD_LEN + RIVALS_MAX * ATTACHMENT_LEN;

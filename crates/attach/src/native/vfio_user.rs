@@ -32,7 +32,7 @@ use crate::vfio_user::message::{
 use crate::vfio_user::stream::{MessageStream, RawMessage, ReadOutcome};
 
 /// Most requests of [`VfioUserClient::map_all`] without a reply. The call waits for these before it
-/// sends further ones.
+/// sends further requests.
 pub const UNANSWERED_MAX: usize = DMA_BATCH_MAX;
 
 /// The reason why a call failed.
