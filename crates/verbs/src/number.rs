@@ -4,9 +4,9 @@
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
 //! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
-//! the slot. [`Table::retire`] takes all objects and slots out at once, in constant time: it begins a
-//! generation that no slot has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these
-//! queue pair numbers.
+//! the slot. [`Table::retire`] takes all objects and slots out at once, in constant time: it begins
+//! a generation that no slot has had since the last call. Numbers 0 and 1 are never given out:
+//! InfiniBand reserves these queue pair numbers.
 //!
 //! A table has at most [`TABLE_MAX`] (2^20) objects, or fewer by its creator, and refuses more
 //! ([`TableFull`]); then a number returns after 16 uses of its slot at the earliest. A look-up of a
@@ -244,8 +244,8 @@ impl<T> Table<T> {
         all.filter_map(|entry| entry.value.as_mut().map(|value| (entry.number, value)))
     }
 
-    /// Takes all objects and slots out, with their numbers, which become stale here. The time does not
-    /// depend on their number; the drop of the result does.
+    /// Takes all objects and slots out, with their numbers, which become stale here. The time does
+    /// not depend on their number; the drop of the result does.
     #[must_use = "the drop takes time for each object"]
     pub fn retire(&mut self) -> Self {
         let past = self.begun.wrapping_shl(self.bits);

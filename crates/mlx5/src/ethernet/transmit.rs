@@ -2,8 +2,8 @@
 //!
 //! An entry holds the first bytes of the frame and names the others by local keys. The head is
 //! copied once ([`limits::HEAD_BYTES`]); lengths and checksums that the driver leaves to the device
-//! are then written to the copy, so that a frame with an offload has valid header fields and
-//! the sum over the pseudo-header in its checksum field. The driver's values there are ignored.
+//! are then written to the copy, so that a frame with an offload has valid header fields and the
+//! sum over the pseudo-header in its checksum field. The driver's values there are ignored.
 //!
 //! An entry with a segmentation request becomes one frame with an offload, which the receiver cuts
 //! if it must. A segmentation request that does not agree with the frame's headers, or a frame
