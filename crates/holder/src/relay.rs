@@ -105,8 +105,8 @@ pub struct Relay {
 type ExchangeResult = Result<(), ExchangeError>;
 
 impl Relay {
-    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays` are
-    /// those of the holder.
+    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays`
+    /// are those of the holder.
     pub fn new(frontend: UntrustedSocket, route: SharedRoute, replays: Arc<Replays>) -> Self {
         Self {
             frontend: MessageStream::new(frontend),

@@ -1,10 +1,10 @@
 //! Answers of the holder while no causewayd runs.
 //!
 //! [`super::relay`] calls these methods in its thread, between the end of a connection to causewayd
-//! and the next; [`super::replay`] calls `VfioRelay::answer_frontend` for queries alone. No
-//! process uses the guest's memory once the process of causewayd has ended ([`crate::process`]).
-//! From then on the holder accepts every change of the set-up by itself, and the next causewayd
-//! receives the result:
+//! and the next; [`super::replay`] calls `VfioRelay::answer_frontend` for queries alone. No process
+//! uses the guest's memory once the process of causewayd has ended ([`crate::process`]). From then
+//! on the holder accepts every change of the set-up by itself, and the next causewayd receives the
+//! result:
 //!
 //! | command | answer |
 //! |---|---|

@@ -26,8 +26,8 @@ pub struct Command {
     pub message: RawMessage,
     /// Number of the command on the connection to causewayd.
     pub number: u16,
-    /// Whether the frontend expects a reply. The holder answers some commands itself and keeps
-    /// them for the next causewayd.
+    /// Whether the frontend expects a reply. The holder answers some commands itself and keeps them
+    /// for the next causewayd.
     pub wants_reply: bool,
     /// Whether commands behind this one must wait: the holder has no answer to it while causewayd
     /// is away.

@@ -71,8 +71,8 @@ pub struct VfioRelay {
 }
 
 impl VfioRelay {
-    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays` are
-    /// those of the holder.
+    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays`
+    /// are those of the holder.
     pub fn new(frontend: UntrustedSocket, route: SharedRoute, replays: Arc<Replays>) -> Self {
         Self {
             frontend: MessageStream::new(frontend),

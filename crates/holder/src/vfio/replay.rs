@@ -92,7 +92,8 @@ impl VfioRelay {
         Ok(())
     }
 
-    /// Sends the mappings. Returns the addresses of the unconfirmed mappings that causewayd refuses.
+    /// Sends the mappings. Returns the addresses of the unconfirmed mappings that causewayd
+    /// refuses.
     fn send_mappings(
         &mut self,
         dma: &DmaRecord,

@@ -29,8 +29,8 @@ struct QueuedLookup {
     host: String,
     port: u16,
     resolver: NameResolver,
-    /// Receives the answer: in a thread of the resolver, or in that of [`look_up`] if the lookup
-    /// is refused.
+    /// Receives the answer: in a thread of the resolver, or in that of [`look_up`] if the lookup is
+    /// refused.
     answer: Box<dyn FnOnce(ResolverAnswer) + Send>,
 }
 

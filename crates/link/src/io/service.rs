@@ -177,8 +177,8 @@ impl Links {
         }
     }
 
-    /// Opens a link and returns its membership for the group. With [`OnFailure::Retry`], a link that
-    /// cannot be opened is added in the state down.
+    /// Opens a link and returns its membership for the group. With [`OnFailure::Retry`], a link
+    /// that cannot be opened is added in the state down.
     fn open(
         &mut self,
         cx: &mut Context<'_>,

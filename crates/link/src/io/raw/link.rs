@@ -215,8 +215,8 @@ impl RawLink {
         }
     }
 
-    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
-    /// call is a poll, or follows a readiness event.
+    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the call is
+    /// a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> SourceProgress {
         let now_ns = cx.now_ns;
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
