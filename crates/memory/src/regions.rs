@@ -327,7 +327,8 @@ impl GuestSpans {
     /// Copies the bytes at `offset` out, once.
     ///
     /// # Errors
-    /// [`OutOfGrant`]: bytes outside of the row, or no longer granted.
+    /// [`OutOfGrant`]: bytes outside of the row, or no longer granted. Some bytes may have been
+    /// copied.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let (mut offset, mut into) = (offset, into);
         while !into.is_empty() {

@@ -39,7 +39,7 @@ pub struct AdapterId {
 pub struct AdapterConfig {
     /// Ethernet address, unique in the subnet.
     pub mac: [u8; 6],
-    /// Most queue pairs.
+    /// Most queue pairs; above 16,384 the adapter has 16,384.
     pub queue_pairs: usize,
     /// Most regions, registered bytes and page list entries.
     pub regions: RegionLimits,

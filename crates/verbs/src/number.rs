@@ -72,8 +72,9 @@ impl<T> Table<T> {
         Self::with_number_bits(capacity, NUMBER_BITS)
     }
 
-    /// Returns a table whose numbers have at most `number_bits` bits (1 to 24). The fewer bits are
-    /// left for generations, the sooner a stale number names another object.
+    /// Returns a table whose numbers have at most `number_bits` bits (1 to 24; other values become
+    /// the nearest of these), and which has at most 2 objects fewer than there are numbers. The
+    /// fewer bits are left for generations, the sooner a stale number names another object.
     pub fn with_number_bits(capacity: usize, number_bits: u32) -> Self {
         let number_bits = number_bits.clamp(1, NUMBER_BITS);
         let most = 1_usize.wrapping_shl(number_bits).min(TABLE_MAX);
@@ -124,7 +125,8 @@ impl<T> Table<T> {
     }
 
     /// Reserves a number for the next object: an owner that restores its objects gives them the
-    /// numbers of before. Returns false if the table has no such number, or an object has its slot.
+    /// numbers of before. A further call replaces the reservation. Returns false if the table has
+    /// no such number, or an object has its slot.
     pub fn prepare(&mut self, number: u32) -> bool {
         let index = self.index(number).wrapping_sub(FIRST);
         if index >= self.capacity || self.wrap(number) != number {
@@ -265,7 +267,8 @@ impl<T> Table<T> {
 }
 
 /// Further values by the numbers of a [`Table`] of the same capacity. A value is found by its whole
-/// number, so that a stale number finds nothing.
+/// number, so that a stale number finds nothing. The owner removes the value with its object; else
+/// the value stays until another takes its slot.
 #[derive(Debug)]
 pub struct Companion<T> {
     entries: Vec<Option<(u32, T)>>,

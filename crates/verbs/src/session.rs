@@ -75,7 +75,8 @@ pub trait Session: Send + fmt::Debug {
     /// Notes that the process has the message of [`Self::next`].
     fn sent(&mut self);
 
-    /// Returns whether the service ended the session: the queue pair moves to the error state.
+    /// Returns whether the service ended the session: once [`Self::next`] has no message, the queue
+    /// pair moves to the error state.
     fn has_ended(&self) -> bool;
 }
 

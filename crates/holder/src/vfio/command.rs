@@ -81,7 +81,7 @@ impl DaemonSocket {
         Some(Self { stream: MessageStream::new(socket), number: 0 })
     }
 
-    /// Returns the next number that `is_free`.
+    /// Returns the next number that `is_free`. The caller leaves at least one of 2^16 free.
     pub fn next_number(&mut self, is_free: impl Fn(u16) -> bool) -> u16 {
         loop {
             self.number = self.number.wrapping_add(1);
