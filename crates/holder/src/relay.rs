@@ -20,6 +20,7 @@
 //! - it violates the protocol, or a clear of its inflight region fails,
 //! - causewayd closes the connection, or the relay closes it after an invalid reply, and causewayd
 //!   still runs after 250 ms,
+//! - causewayd left the holder, and its process still runs 4 s after the end of the connection,
 //! - 10 connections to one causewayd end before the replay is complete ([`crate::route`]),
 //! - the next causewayd lacks a feature, or refuses or answers invalidly a recorded message,
 //! - [`DEATHS_MAX`] (3) causewayds in a row end during one message, or 12 during replays of other

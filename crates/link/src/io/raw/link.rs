@@ -10,7 +10,7 @@
 //! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
 //! interface sets the link down, and learnt addresses are then forgotten; a lost carrier signal or
 //! silent hosts do not. The interface is opened by name: another interface of the same name is used
-//! as well.
+//! as well. Each change is logged, the end of the interface at a limited rate.
 
 use std::collections::HashSet;
 use std::io;
