@@ -95,7 +95,8 @@ impl Driver {
     }
 
     /// Writes a command to entry `index` of the command queue, and its mailboxes. Rings no
-    /// doorbell. Returns the address of the entry.
+    /// doorbell. Returns the address of the entry. `index` is below 32, which is not checked, and
+    /// the entry has no command in progress.
     ///
     /// # Errors
     /// [`DriverError::CommandLen`], or an error of memory.

@@ -127,7 +127,7 @@ impl Driver {
     }
 
     /// Arms a completion queue: stores the arm word in the doorbell record, then in the doorbell
-    /// page. `sequence` must differ from that of the last arm.
+    /// page. `sequence` must differ from that of the last arm modulo 4.
     ///
     /// # Errors
     /// [`DriverError::Address`].

@@ -48,7 +48,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::create_cq`], and [`DriverError::Malformed`] if the old ring has no entry of the
-    /// resize.
+    /// resize; the queue is then unusable.
     pub fn resize_cq(
         &mut self,
         bar: &mut dyn Bar,
