@@ -9,11 +9,13 @@
 //! ([`RETRY_PAUSE_MIN`], [`RETRY_PAUSE_MAX`]).
 //!
 //! Messages and replies pass unchanged, except that the dirty log is not offered, and that the
-//! holder's own features are added ([`NEEDED`]). A message is recorded ([`crate::record`]) after
-//! its acknowledgement and before the reply to the frontend. A message that causewayd refuses is
-//! not recorded; its refusal reaches only a frontend that asked for an acknowledgement. Rings,
-//! doorbells and data do not pass here. A flood of messages uses half a processor
-//! ([`causeway_attach::allowance`]).
+//! holder's own features are added ([`NEEDED`]). Before a queue starts while none runs, the relay
+//! requests and sets an inflight region, unless the frontend has set one, or the relay one for the
+//! same ring format; in its own region it clears the part of a queue that restarts. A message is
+//! recorded ([`crate::record`]) after its acknowledgement and before the reply to the frontend. A
+//! message that causewayd refuses is not recorded; its refusal reaches only a frontend that asked
+//! for an acknowledgement. Rings, doorbells and data do not pass here. A flood of messages uses
+//! half a processor ([`causeway_attach::allowance`]).
 //!
 //! The frontend is disconnected if
 //!
