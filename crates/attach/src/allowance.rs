@@ -12,6 +12,8 @@
 //! further messages in the socket, so that a frontend never waits for an answer as long as QEMU
 //! does (5 s). So many floods together use two processors, and a frontend with few messages never
 //! pauses for the floods of others. [`Allowance::charge`] returns the pause, and the caller waits.
+//! Nothing is refused or dropped: a debt beyond the size of a bucket is forgotten, and a caller
+//! that does not wait is not noticed.
 //!
 //! The control threads of `crate::vfio_user` use it in causewayd, and the relays of
 //! `causeway-holder` in the holder's process.
@@ -96,7 +98,8 @@ impl Bucket {
     }
 }
 
-/// The processor time that a thread may use.
+/// The processor time that a thread may use. The thread that made the value must make all calls:
+/// [`Self::charge`] reads the clock of the thread that calls it.
 #[derive(Debug)]
 pub struct Allowance {
     own: Bucket,

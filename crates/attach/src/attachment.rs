@@ -147,7 +147,7 @@ pub trait Attachment: AsFd + Debug + Send {
 
     /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the
     /// frontend are unmapped. The caller then polls again some milliseconds later, because the
-    /// descriptor stays readable.
+    /// descriptor stays readable. Only vhost-user returns `true`.
     fn must_wait(&self) -> bool {
         false
     }
@@ -155,8 +155,8 @@ pub trait Attachment: AsFd + Debug + Send {
     /// Returns the granted memory in its present epoch, if the frontend grants memory.
     fn map(&self) -> Option<&Map>;
 
-    /// Returns the granted memory in its present epoch, shared, if the attachment offers it. A
-    /// user that keeps it delays the release of revoked grants.
+    /// Returns the granted memory in its present epoch, shared, if the attachment offers it. A user
+    /// that keeps it delays the release of revoked grants.
     fn shared_map(&self) -> Option<Arc<Map>> {
         None
     }
@@ -185,7 +185,8 @@ pub trait Attachment: AsFd + Debug + Send {
         }
     }
 
-    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications.
+    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications. No effect
+    /// for a queue that does not exist.
     ///
     /// # Errors
     /// Returns an error if the frontend blocked the notification; the caller ends the attachment.

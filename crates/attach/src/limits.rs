@@ -1,11 +1,12 @@
 //! Bounds of attachments: message sizes, descriptor counts, queues, costs and time-outs.
 //!
-//! The constants are fixed at compile time. The module only names them: `vhost_user` and
-//! `vfio_user` end the attachment of a frontend that exceeds a bound on messages, descriptors or
-//! regions, `local` that of a process, and `native` returns an error to its caller. A bound for a
-//! turn or a read only postpones the rest. Bounds of guest memory are in `causeway_memory::limits`,
-//! those of file descriptors in `causeway_host::limits`. In the comments of this module,
-//! "descriptors" are file descriptors unless a ring is named.
+//! The constants are fixed at compile time. The module only names them: `vhost_user` ends the
+//! attachment of a frontend that exceeds a bound on messages, descriptors or regions, and `local`
+//! that of a process. `vfio_user` ends an attachment for a message that is too long or has too many
+//! descriptors, and refuses a command beyond another size or number with an errno. `native` returns
+//! an error to its caller. A bound for a turn or a read only postpones the rest. Bounds of guest
+//! memory are in `causeway_memory::limits`, those of file descriptors in `causeway_host::limits`.
+//! In the comments of this module, "descriptors" are file descriptors unless a ring is named.
 //!
 //! | constants | read by | thread |
 //! |---|---|---|
@@ -16,7 +17,7 @@
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has
-/// holes. A log for more ends the attachment.
+/// holes. A longer log ends the attachment.
 pub const LOG_SPREAD: u64 = 8192;
 /// Longest payload of a message, in bytes. The longest that frontends send is a memory table of 8
 /// regions (264 bytes) or a configuration space (12 + 256 bytes). A longer payload ends the
@@ -53,22 +54,22 @@ pub const TABLE_REGIONS_MAX: usize = DESCRIPTORS_MAX;
 pub const QUEUES_MAX: usize = 64;
 /// Largest ring, in descriptors (virtio 1.3, 2.7). A larger ring ends the attachment.
 pub const RING_SIZE_MAX: u16 = 32768;
-/// Largest device configuration space, in bytes: the most that QEMU requests. An access beyond it
-/// ends the attachment.
+/// Largest device configuration space, in bytes: the most that QEMU requests. A request beyond it
+/// ends the attachment; bytes behind the model's own space read as 0.
 pub const CONFIG_BYTES_MAX: usize = 256;
 /// Time for which the native frontend waits for a backend's reply, in milliseconds. The request
 /// then fails with an error.
 pub const REPLY_TIMEOUT_MS: u64 = 5000;
 /// Pause of the native frontend between two attempts to connect, in milliseconds.
 pub const CONNECT_PAUSE_MS: u64 = 10;
-/// Receive buffer of a native connection, in bytes; the peer may send no more unread bytes. If it
-/// sends more, the connection is reset.
+/// Receive buffer of a native connection, in bytes; the peer may send no more unread bytes, or the
+/// connection is reset.
 pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
-/// Most connections over one native vsock port. A further connect is an error of the call. The
-/// control packets that wait for room are four times as many at most; further packets are dropped.
+/// Most connections over one native vsock port. A further `connect` fails, and further requests of
+/// peers are answered with a reset.
 pub const NATIVE_CONNECTIONS_MAX: usize = 4096;
-/// Most calls of [`Pump::pump`](crate::native::Pump::pump) for one reply. Then the request fails as
-/// late.
+/// Most calls of [`Pump::pump`](crate::native::Pump::pump) for one reply; the request then fails as
+/// after [`REPLY_TIMEOUT_MS`].
 pub const PUMP_TURNS_MAX: usize = 1024;
 
 /// Most descriptors with one message of the local attachment. More end the attachment.
@@ -76,14 +77,14 @@ pub const LOCAL_DESCRIPTORS_MAX: usize = 4;
 /// Bytes that are read from a doorbell at a time: more than its socket holds by default. The rest
 /// stays readable.
 pub const RINGS_BYTES: usize = 4096;
-/// Most reads that drain a doorbell before it is closed. The rest is left to another thread.
+/// Most reads that drain a doorbell before it is closed; another thread closes the rest.
 pub const RINGS_LEFT_MAX: usize = 256;
 /// Most messages of the local attachment that wait for the peer to read. The next send fails, and
 /// the daemon disconnects the process.
 pub const LOCAL_UNSENT_MAX: usize = 1024;
 
-/// Largest read or write of a region in one vfio-user message, in bytes (64 KiB). Guests access
-/// registers by at most 8 bytes. A longer access is refused with EINVAL.
+/// Largest read or write of a region in one vfio-user message, in bytes (64 KiB); a longer access
+/// is refused with EINVAL. Guests access registers by at most 8 bytes.
 pub const REGION_ACCESS_BYTES_MAX: usize = 64 << 10;
 /// Longest payload of a vfio-user message, in bytes: the largest region access and its header of 16
 /// bytes. A longer payload ends the attachment.
@@ -93,16 +94,16 @@ pub const VFIO_DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
 /// Longest text of capabilities in a VERSION message of vfio-user, in bytes. A longer text is
 /// refused with EINVAL.
 pub const VERSION_BYTES_MAX: usize = 4096;
-/// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs. Another alignment
-/// is refused with EINVAL.
+/// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs. A mapping that is
+/// not aligned is refused with EINVAL.
 pub const DMA_ALIGN: u64 = 4096;
 /// Most interrupt vectors of one interrupt type of a vfio-user device. Further vectors of a
 /// description are left out.
 pub const VECTORS_MAX: usize = 64;
-/// Most doorbells that a write to a region rings by a message: one bit of a 64-bit set each. Rings
-/// of further doorbells have no effect.
+/// Most doorbells that a write to a region rings by a message: one bit of a 64-bit set each. Higher
+/// numbers are ignored.
 pub const REGION_DOORBELLS_MAX: usize = 64;
-/// Most mappable areas of one region. Further areas are left out.
+/// Most mappable areas of one region; the server and the client leave out the rest.
 pub const AREAS_MAX: usize = 64;
 /// Most DMA messages of vfio-user that share one epoch and one acknowledgement of the dispatcher.
 /// After so many the batch is published.

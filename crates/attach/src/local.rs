@@ -66,8 +66,8 @@ pub enum LocalError {
     /// than its account of wake-ups permits (`fabric::wakes`).
     #[error("{0}")]
     Wakes(&'static str),
-    /// The peer broke a rule of the protocol above; the text is the reason. No function of this module
-    /// returns it: the owner (`mx`) ends an attachment with it.
+    /// The peer broke a rule of the protocol above; the text is the reason. No function of this
+    /// module returns it: the owner (`mx`) ends an attachment with it.
     #[error("{0}")]
     Rule(String),
     /// A system call failed.

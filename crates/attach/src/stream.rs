@@ -247,7 +247,7 @@ impl<F: Framing> MessageStream<F> {
     }
 
     /// Waits until bytes can be read, until `stop` is readable, or until `deadline`. Returns
-    /// whether one of the descriptors is ready.
+    /// whether one of the descriptors is ready, or may be: a signal ended the wait.
     ///
     /// # Errors
     /// Returns the error of the system call.

@@ -205,9 +205,9 @@ pub struct ReceiverShare {
 }
 
 impl ReceiverShare {
-    /// Starts the copy of a message of `parts` parts, at most [`PARTS_MAX`] (2^20). The receiver
-    /// takes from `end`; `last` is the number of the previous message. The caller must pass the new
-    /// number to the sender afterwards.
+    /// Starts the copy of a message of `parts` parts, at most [`PARTS_MAX`] (2^20): further parts
+    /// would never be taken. The receiver takes from `end`; `last` is the number of the previous
+    /// message. The caller must pass the new number to the sender afterwards.
     pub fn begin<C: Cell>(cell: &C, end: CopyEnd, last: u32, parts: u32) -> Self {
         let number = if last >= NUMBER_MAX { 1 } else { last.saturating_add(1) };
         let parts = parts.min(PARTS_MAX);

@@ -9,10 +9,9 @@
 //! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to
 //! the owner. The calls run in the thread of the owner (in causewayd, a dispatcher) and do not
 //! block. The module cannot detect that a side is opened twice, or that formatted memory was not
-//! zero;
-//! either would corrupt the direction. [`open`] fails with [`ChannelError::Header`] for a channel
-//! of another version, and with [`ChannelError::Memory`] for memory that is too short or not
-//! aligned; there is no conversion.
+//! zero; either would corrupt the direction. [`open`] fails with [`ChannelError::Header`] for a
+//! channel of another version, and with [`ChannelError::Memory`] for memory that is too short or
+//! not aligned; there is no conversion.
 
 use causeway_memory::View;
 

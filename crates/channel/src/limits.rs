@@ -7,6 +7,7 @@
 //!
 //! The creator of a channel (causewayd, or a process in direct mode) chooses the size; the process
 //! that opens the channel checks the size in its header, and refuses a channel outside the limits.
+//! Both do so in the thread of the owner: in causewayd a dispatcher, else the application's.
 
 /// Minimum number of slots of a direction. The number of slots is a power of two.
 pub const SLOTS_MIN: u32 = 16;

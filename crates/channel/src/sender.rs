@@ -9,7 +9,7 @@
 //! [`Sender::begin`] `None`, and the caller sends again later or sleeps after [`Sender::arm_room`];
 //! an event beyond [`Sender::event_bytes_max`] never finds room. An event is visible to the
 //! receiver at once, and cannot be recalled. [`Sender::close`] is not checked by later sends; a
-//! second call has no effect. One thread uses a sender at a time.
+//! second call only counts another withdrawal. One thread uses a sender at a time.
 
 use std::sync::atomic::Ordering;
 
@@ -311,7 +311,8 @@ impl Sender {
         self.area.cell(self.offsets.copy_progress())
     }
 
-    /// Closes the direction. The receiver can still take the events sent before.
+    /// Closes the direction, and counts as a withdrawal ([`Self::withdraw`]). The receiver can
+    /// still take the events sent before.
     pub fn close(&mut self) {
         self.withdraw();
         self.area.put(self.offsets.sender_closed(), 1, Ordering::Release);

@@ -75,7 +75,8 @@ impl<K> Default for Advertisement<K> {
 }
 
 impl<K: Key> Advertisement<K> {
-    /// Adds an address, or raises its epoch. Returns whether the list changed.
+    /// Adds an address, or raises its epoch. Returns whether the list changed; an epoch that is not
+    /// newer changes nothing, but confirms the address.
     ///
     /// # Errors
     /// [`Full`]: the list has [`ADDRESSES_MAX`] other addresses.
@@ -136,7 +137,8 @@ impl<K: Key> Advertisement<K> {
         self.digest
     }
 
-    /// Marks every entry as unconfirmed, because the whole list was requested.
+    /// Marks every entry as unconfirmed, because the whole list was requested. A further call
+    /// begins again.
     pub fn begin_confirmation(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.confirmed = None);
     }

@@ -15,9 +15,9 @@
 //!
 //! The directory (`crate::table`) owns the lists, decides whether an epoch lies in the future, and
 //! passes the reachability of places in: this module reads no clock, does not know which places are
-//! reachable, and verifies no claim. It runs in the shard of links, when a tunnel reports a claim or a
-//! withdrawal, when an own port appears or leaves, and when a link becomes reachable or unreachable;
-//! never for a frame, which `ethernet` sends by a table that the changes update.
+//! reachable, and verifies no claim. It runs in the shard of links, when a tunnel reports a claim
+//! or a withdrawal, when an own port appears or leaves, and when a link becomes reachable or
+//! unreachable; never for a frame, which `ethernet` sends by a table that the changes update.
 
 use std::cmp::Reverse;
 

@@ -29,7 +29,8 @@ pub enum Report<K> {
         place: Place,
         /// The address.
         key: K,
-        /// Time of day at which the address appeared there, in ns; see [`Directory`](crate::Directory).
+        /// Time of day at which the address appeared there, in ns; see
+        /// [`Directory`](crate::Directory).
         epoch: u64,
     },
     /// A place withdraws its claim, of any epoch; without a claim there the report has no effect.

@@ -15,8 +15,8 @@
 //! which shuts the frontend's connection down and waits for the relay's thread, at most
 //! [`RELAYS_END_MAX`] (0.5 s); [`disconnect_all`] waits for this time for all its ports together. A
 //! thread that runs longer ends by itself. The module reads no message of a frontend. Of its
-//! credentials it checks the user, if the port has a list of users; otherwise the file permissions
-//! of the socket decide.
+//! credentials it checks the user, if the port has a list of users: a frontend of another user is
+//! disconnected at once, counted and logged. Otherwise the file permissions of the socket decide.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -41,8 +41,8 @@ impl DaemonProcess {
         Ok(Self(Arc::new(found)))
     }
 
-    /// Returns whether the process has ended: its memory is no longer mapped. An error of the kernel
-    /// counts as a process that runs.
+    /// Returns whether the process has ended: its memory is no longer mapped. An error of the
+    /// kernel counts as a process that runs.
     pub fn has_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut pidfd = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];

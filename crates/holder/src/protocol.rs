@@ -93,8 +93,8 @@ pub struct HeldPort {
     /// earlier releases continue to hold such ports.
     #[serde(default, skip_serializing_if = "HeldProtocol::is_default")]
     pub protocol: HeldProtocol,
-    /// Users that may connect; `None` admits all, and is left out of the packet, so that holders
-    /// of earlier releases continue to hold such ports.
+    /// Users that may connect; `None` admits all, and is left out of the packet, so that holders of
+    /// earlier releases continue to hold such ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<u32>>,
     /// Number of the device's queues.

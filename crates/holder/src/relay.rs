@@ -9,17 +9,20 @@
 //! ([`RETRY_PAUSE_MIN`], [`RETRY_PAUSE_MAX`]).
 //!
 //! Messages and replies pass unchanged, except that the dirty log is not offered, and that the
-//! holder's own features are added ([`NEEDED`]). A message is recorded ([`crate::record`]) after
-//! its acknowledgement and before the reply to the frontend. A message that causewayd refuses is
-//! not recorded; its refusal reaches only a frontend that asked for an acknowledgement. Rings,
-//! doorbells and data do not pass here. A flood of messages uses half a processor
-//! ([`causeway_attach::allowance`]).
+//! holder's own features are added ([`NEEDED`]). Before a queue starts while none runs, the relay
+//! requests and sets an inflight region, unless the frontend has set one, or the relay one for the
+//! same ring format; in its own region it clears the part of a queue that restarts. A message is
+//! recorded ([`crate::record`]) after its acknowledgement and before the reply to the frontend. A
+//! message that causewayd refuses is not recorded; its refusal reaches only a frontend that asked
+//! for an acknowledgement. Rings, doorbells and data do not pass here. A flood of messages uses
+//! half a processor ([`causeway_attach::allowance`]).
 //!
 //! The frontend is disconnected if
 //!
 //! - it violates the protocol, or a clear of its inflight region fails,
 //! - causewayd closes the connection, or the relay closes it after an invalid reply, and causewayd
 //!   still runs after 250 ms,
+//! - causewayd left the holder, and its process still runs 4 s after the end of the connection,
 //! - 10 connections to one causewayd end before the replay is complete ([`crate::route`]),
 //! - the next causewayd lacks a feature, or refuses or answers invalidly a recorded message,
 //! - [`DEATHS_MAX`] (3) causewayds in a row end during one message, or 12 during replays of other
@@ -105,8 +108,8 @@ pub struct Relay {
 type ExchangeResult = Result<(), ExchangeError>;
 
 impl Relay {
-    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays` are
-    /// those of the holder.
+    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays`
+    /// are those of the holder.
     pub fn new(frontend: UntrustedSocket, route: SharedRoute, replays: Arc<Replays>) -> Self {
         Self {
             frontend: MessageStream::new(frontend),

@@ -141,8 +141,8 @@ impl RouteWatch {
         }
     }
 
-    /// Returns whether the causewayd of the last connection, which has just ended, did so during the
-    /// replay of another frontend.
+    /// Returns whether the causewayd of the last connection, which has just ended, did so during
+    /// the replay of another frontend.
     pub fn is_shared_death(&self) -> bool {
         self.replays.include_end_of(self.generation)
     }

@@ -62,7 +62,8 @@ pub fn marked<T>(call: impl FnOnce() -> T) -> T {
 /// Watches the thread that created it until it is dropped: no notification of that thread blocks
 /// for much longer than [`WATCH_IDLE_MS`] and [`WATCH_BUSY_MS`] together (110 ms).
 ///
-/// The first watchdog installs a handler for SIGURG in the process.
+/// The first watchdog installs a handler for SIGURG in the process. The drop ends the second thread
+/// and waits for it.
 #[derive(Debug)]
 pub struct Watchdog {
     /// Set to end the second thread.

@@ -1,15 +1,15 @@
 //! Frames to send on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
 //!
-//! [`Framer`] queues frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, [`BACKLOG_BYTES_MAX`]
-//! (1 MiB) at most, or fewer for a slow path ([`Framer::bound`]). It is sans-I/O:
+//! [`Framer`] queues frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, [`BACKLOG_BYTES_MAX`] (1
+//! MiB) at most, or fewer for a slow path ([`Framer::bound`]). It is sans-I/O:
 //! [`crate::io::stream`] moves the bytes, puts TLS below, and splits received bytes by
 //! [`causeway_wire::deframer`]. In the daemon the carrier queues frames in the thread of the group.
 //!
-//! When the peer reads too slowly, [`Framer::push`] refuses new frames with
-//! [`FrameError::Backlog`] and its caller drops them; queued frames are kept. A frame that is too
-//! long, too short or unreadable is refused alone. Frames keep their order. The framing carries
-//! neither offloads nor flood numbers, and the module does not check the frames' headers. The
-//! caller provides the locking.
+//! When the peer reads too slowly, [`Framer::push`] refuses new frames with [`FrameError::Backlog`]
+//! and its caller drops them; queued frames are kept. A frame that is too long, too short or
+//! unreadable is refused alone. Frames keep their order. The framing carries neither offloads nor
+//! flood numbers, and the module does not check the frames' headers. The caller provides the
+//! locking.
 
 use causeway_wire::vnet_stream::{HEADER_LEN, emit, parse};
 

@@ -16,8 +16,8 @@
 //! are shorter than the initiation. A dropped initiation is counted ([`Refusal::Rate`]). A cookie
 //! proves that the sender receives at its source address. It is a keyed hash of address and port,
 //! so the guard keeps no state for senders that were asked; it stays valid for [`COOKIE_NS`] (2
-//! min) to twice that time, and longer while no initiation arrives, because secrets are replaced
-//! on arrival. Since budgets with and without a cookie are separate, a sender cannot exhaust the
+//! min) to twice that time, and longer while no initiation arrives, because secrets are replaced on
+//! arrival. Since budgets with and without a cookie are separate, a sender cannot exhaust the
 //! budget of another by forging its address.
 //!
 //! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry

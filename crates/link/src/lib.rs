@@ -1,9 +1,9 @@
 //! Links carry the Ethernet frames of a group to daemons on other hosts.
 //!
 //! The crate has two parts. The core (all modules but [`io`]) implements encrypted tunnels and is
-//! sans-I/O: bytes, time and randomness are arguments ([`Clock`]), datagrams to send and events
-//! are values ([`Sink`]). So the daemon, the simulator and the fuzzer run the same code. [`io`] is
-//! the service on top: it owns sockets, threads for name resolution, and the other kinds of links
+//! sans-I/O: bytes, time and randomness are arguments ([`Clock`]), datagrams to send and events are
+//! values ([`Sink`]). So the daemon, the simulator and the fuzzer run the same code. [`io`] is the
+//! service on top: it owns sockets, threads for name resolution, and the other kinds of links
 //! (VNET/P, VXLAN, TCP, TLS, raw interfaces).
 //!
 //! On the way of a frame, `ethernet` decides that a frame leaves by a link and calls the link's

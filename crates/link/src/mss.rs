@@ -8,9 +8,8 @@
 //! The table has [`MSS_FLOWS`] (4,096) entries, no locks and no ageing. A new flow displaces the
 //! flow in its entry; a flow that was displaced, or whose SYN left before the daemon started, is
 //! cut to the packet length that the link's MTU gives. Sizes below [`MSS_MIN`] (48) and SYNs
-//! without the option are ignored.
-//! The module never changes a SYN (no MSS clamping), and does not follow connections: a size stays
-//! until it is displaced.
+//! without the option are ignored. The module never changes a SYN (no MSS clamping), and does not
+//! follow connections: a size stays until it is displaced.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

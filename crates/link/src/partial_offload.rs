@@ -26,8 +26,8 @@ use crate::mss::SegmentSizes;
 const CWR: (usize, u8) = (13, 0x80);
 
 /// Returns the work left to do for a frame as an offload header; all zeroes for a finished frame.
-/// TCP is cut to the segment size of its receiver, or to packets of `packet` bytes where that size is
-/// not known.
+/// TCP is cut to the segment size of its receiver, or to packets of `packet` bytes where that size
+/// is not known.
 pub fn missing_offload(
     frame: &[u8],
     packet: usize,

@@ -5,8 +5,8 @@
 //! its 65th disjoint range, drops the frame, so a frame never consists of bytes that do not belong
 //! together; an identical copy of a received fragment has no effect, but a copy that arrives after
 //! its frame was completed begins an incomplete frame, which times out. When the limits on frames
-//! or bytes are reached, the oldest incomplete frame is dropped and counted. Lost fragments are
-//! not requested again.
+//! or bytes are reached, the oldest incomplete frame is dropped and counted. Lost fragments are not
+//! requested again.
 //!
 //! Limits per tunnel: [`FRAGMENTED_FRAMES_MAX`] (64) frames, [`FRAGMENTED_BYTES_MAX`] (2 MiB)
 //! bytes, [`FRAGMENTED_RANGES_MAX`] (64) disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`] (1

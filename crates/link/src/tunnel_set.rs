@@ -113,7 +113,7 @@ impl TunnelSet {
         Ok(number)
     }
 
-    /// Removes a tunnel and closes its TX path.
+    /// Removes a tunnel and closes its TX path; an unknown number has no effect.
     pub fn remove(&mut self, number: u16) {
         let place = self.tunnels.get_mut(usize::from(number));
         let Some(tunnel) = place.and_then(Option::take) else { return };

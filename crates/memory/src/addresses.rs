@@ -37,8 +37,8 @@ fn unmapping() -> MutexGuard<'static, BTreeMap<Owner, u64>> {
 /// Checks that a peer that has mapped `held` bytes may map `more`.
 ///
 /// # Errors
-/// [`MappingError::Share`] if that exceeds the largest share of a peer, [`MappingError::Scarce`]
-/// if only the addresses that others hold prevent it.
+/// [`MappingError::Share`] if that exceeds the largest share of a peer, [`MappingError::Scarce`] if
+/// only the addresses that others hold prevent it.
 pub fn fits(held: u64, more: u64) -> Result<(), MappingError> {
     fits_beside(MAPPED.load(Ordering::Relaxed).saturating_sub(held), held, more)
 }

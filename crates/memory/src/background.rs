@@ -31,7 +31,7 @@ pub struct Background<T> {
     name: &'static str,
     /// Most threads at a time.
     threads_max: usize,
-    /// Processes one item; may block.
+    /// Processes one item; may block. Must not panic: the thread would be counted for ever.
     process: fn(T),
 }
 
@@ -42,7 +42,9 @@ impl<T> fmt::Debug for Background<T> {
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Returns a queue whose items at most `threads_max` threads of that name pass to `process`.
+    /// Returns a queue whose items at most `threads_max` threads of that name pass to `process`,
+    /// which must not panic: its thread would still be counted, and later items could wait for
+    /// ever.
     pub const fn new(name: &'static str, threads_max: usize, process: fn(T)) -> Self {
         let state = BackgroundState { waiting: VecDeque::new(), threads: 0 };
         Self { state: Mutex::new(state), name, threads_max, process }

@@ -212,8 +212,8 @@ pub fn copy(
     Ok(())
 }
 
-/// Copies `len` bytes at a guest address straight to an address of another guest, in few instructions
-/// if they lie in one grant on both sides.
+/// Copies `len` bytes at a guest address straight to an address of another guest, in few
+/// instructions if they lie in one grant on both sides.
 ///
 /// # Errors
 /// [`CopyError`]. Some bytes may have been copied.

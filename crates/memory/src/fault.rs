@@ -100,8 +100,8 @@ impl Guard {
         Some(at).filter(|at| *at > 0)
     }
 
-    /// Replaces the mapping `[base, base + len)` of the guard by zeroed memory. Returns whether it is
-    /// replaced now.
+    /// Replaces the mapping `[base, base + len)` of the guard by zeroed memory. Returns whether it
+    /// is replaced now.
     ///
     /// # Safety
     /// The range is the mapping that the guard was made for, and nothing holds a reference into it.

@@ -163,8 +163,8 @@ const STRING_FROM: usize = 2048;
 /// Copies `len` bytes from `src` to `dst`; either or both may be shared.
 ///
 /// # Safety
-/// Both ranges must be mapped for the whole call (a lost page behind them is
-/// handled by [`crate::fault`]). Overlapping ranges give a defined if useless result.
+/// Both ranges must be mapped for the whole call (a lost page behind them is handled by
+/// [`crate::fault`]). Overlapping ranges give a defined if useless result.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     trace::read(src, len);
@@ -178,8 +178,8 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// faster up to a few KiB while both ranges are in a near cache.
 ///
 /// # Safety
-/// Both ranges must be mapped for the whole call (a lost page behind them is
-/// handled by [`crate::fault`]). Overlapping ranges give a defined if useless result.
+/// Both ranges must be mapped for the whole call (a lost page behind them is handled by
+/// [`crate::fault`]). Overlapping ranges give a defined if useless result.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len: usize) {

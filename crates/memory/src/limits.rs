@@ -12,10 +12,13 @@
 //! | keys | `regions` | `RegionError::Full` |
 //! | addresses | `addresses` | `MappingError` |
 //! | mappings | `mapping`, `fault` | `MappingError::Many` |
+//! | runs of mirrors | `mirror` | `MirrorError::Many` |
+//! | bytes of the substitute | `substitute` | later faults replace single pages |
 //! | bytes to unmap | `addresses`, which `attach` asks | the peer's messages are not read |
 //! | unmapping threads | `unmap` | mappings wait in the queue of these threads |
 //!
-//! The caller's thread runs all but the unmapping: dispatchers and control threads of frontends.
+//! The caller's thread runs all but the unmapping: dispatchers, control threads of frontends, and
+//! applications.
 
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509). A map
 /// with more is refused.

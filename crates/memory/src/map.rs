@@ -12,7 +12,8 @@
 //! per batch, and `fabric` before it serves a queue, and end the attachment of the port as a fault.
 //! During a live migration vhost-user replaces the map by one with a log ([`Map::logged`]); the
 //! copies of this crate and of `host` call [`Map::wrote`]. The map limits nothing but its regions:
-//! budgets are in `crate::addresses`.
+//! budgets are in `crate::addresses`. Any thread may use a map: in causewayd a dispatcher, or the
+//! control thread of a frontend.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

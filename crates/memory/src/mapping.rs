@@ -4,8 +4,8 @@
 //! unmapped with its last user, large mappings in a background thread (`crate::unmap`). It is
 //! readable, writable and shared; rights of grants are checked above it. Only memory files are
 //! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] (16 TiB) each
-//! and [`MAPPINGS_MAX`] (60,000) per process; more is a [`MappingError`]. Memory is not reserved:
-//! pages are allocated when touched.
+//! and [`MAPPINGS_MAX`] (60,000) per process; more is a [`MappingError`]. [`Mapping::private`] maps
+//! memory of this process instead. Memory is not reserved: pages are allocated when touched.
 //!
 //! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
 //! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
@@ -185,8 +185,8 @@ impl Mapping {
         if full { Err(MappingError::Many) } else { Ok(mapping) }
     }
 
-    /// Reserves `len` bytes of addresses, in whole pages, for a mirror of `runs`. The caller maps all
-    /// of them before they are used.
+    /// Reserves `len` bytes of addresses, in whole pages, for a mirror of `runs`. The caller maps
+    /// all of them before they are used.
     ///
     /// # Errors
     /// [`MappingError`].
@@ -264,8 +264,8 @@ impl Mapping {
 
     /// Takes the file's memory away from all users of the mapping, which find zeroed memory of this
     /// process in its place: after the return no thread reads or writes the file through it. The
-    /// mapping is not poisoned. Returns false if the kernel refuses, or after 2^62 bytes in the life
-    /// of the process; the file's memory then stays.
+    /// mapping is not poisoned. Returns false if the kernel refuses, or after 2^62 bytes in the
+    /// life of the process; the file's memory then stays.
     pub fn withdraw(&self) -> bool {
         let base = self.base.as_ptr().expose_provenance();
         // SAFETY: `new` mapped `base` for `mapped` bytes, the guard was made for this range, and no

@@ -1,16 +1,18 @@
 //! Mirrors: scattered pages of a guest as one contiguous mapping.
 //!
-//! A guest registers memory as a list of pages, while a ring needs one row of bytes. [`Map::mirror`]
-//! maps the pages once more, in the order of the list, behind each other: the kernel duplicates each
-//! run of adjacent pages of a shared mapping (`mremap` with an old length of 0). No byte is copied,
-//! and the file's descriptor is not needed.
+//! A guest registers memory as a list of pages, while a ring needs one row of bytes.
+//! [`Map::mirror`] maps the pages once more, in the order of the list, behind each other: the
+//! kernel duplicates each run of adjacent pages of a shared mapping (`mremap` with an old length of
+//! 0). No byte is copied, and the file's descriptor is not needed.
 //!
 //! A mirror is a [`Mapping`] of its own: it stays mapped after its source, is poisoned by itself if
 //! the file shrinks, and is withdrawn with each of its sources ([`Mapping::withdraw`]). It does not
-//! notice that the guest takes the memory away; the owner drops it then. A run of pages takes an entry
-//! of the kernel's table of mappings, so that a mirror has at most the runs that its caller permits,
-//! and all mirrors of the process at most [`MIRROR_RUNS_MAX`] (4,096). Pages of
-//! hugetlbfs are not mirrored: the kernel refuses to duplicate them. Any thread may make mirrors; a run takes about 2 us.
+//! notice that the guest takes the memory away; the owner drops it then. A run of pages takes an
+//! entry of the kernel's table of mappings, so that a mirror has at most the runs that its caller
+//! permits, and all mirrors of the process at most [`MIRROR_RUNS_MAX`] (4,096); more is a
+//! [`MirrorError`]. Pages of hugetlbfs are not mirrored: the kernel refuses to duplicate them. Any
+//! thread may make mirrors; a run takes about 2 us. The service `mx` makes one for the rings of a
+//! guest's process, in the dispatcher's turn; every call maps the pages once more.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -92,10 +94,9 @@ struct Run<'a> {
 }
 
 impl Map {
-    /// Returns a mapping of the pages of `spans` (guest addresses and lengths), in this order, and the
-    /// number of runs of pages in it. All
-    /// bytes must be granted for reading and writing, and lie in at most `most` runs of pages that are
-    /// adjacent in their file.
+    /// Returns a mapping of the pages of `spans` (guest addresses and lengths), in this order, and
+    /// the number of runs of pages in it. All bytes must be granted for reading and writing, and
+    /// lie in at most `most` runs of pages that are adjacent in their file.
     ///
     /// # Errors
     /// [`MirrorError`]; nothing is mapped.

@@ -13,8 +13,9 @@
 //!
 //! A table has at most [`REGION_KEYS_MAX`] (16,777,216) regions, or fewer by its creator, and
 //! returns [`RegionError::Full`] beyond. It has no lock. `mxoe::driver` keeps a table per endpoint,
-//! looks up the keys of messages, and copies through the region; the table itself touches no
-//! memory. Keys can be guessed: the owner and the access rights protect a region, not the key.
+//! looks up the keys of messages, and copies through the region, in the thread that runs the engine
+//! (a dispatcher, or in direct mode the application's); the table itself touches no memory. Keys
+//! can be guessed: the owner and the access rights protect a region, not the key.
 
 use std::sync::Arc;
 
@@ -326,7 +327,8 @@ impl GuestSpans {
     /// Copies the bytes at `offset` out, once.
     ///
     /// # Errors
-    /// [`OutOfGrant`]: bytes outside of the row, or no longer granted.
+    /// [`OutOfGrant`]: bytes outside of the row, or no longer granted. Some bytes may have been
+    /// copied.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let (mut offset, mut into) = (offset, into);
         while !into.is_empty() {
@@ -360,7 +362,8 @@ impl GuestSpans {
     /// Copies `len` bytes at `offset` straight to `at` of another row: one copy.
     ///
     /// # Errors
-    /// [`CopyError`]: bytes outside of a row, or no longer granted. Some bytes may have been copied.
+    /// [`CopyError`]: bytes outside of a row, or no longer granted. Some bytes may have been
+    /// copied.
     pub fn copy_to(&self, offset: u64, (to, at): (&Self, u64), len: u64) -> Result<(), CopyError> {
         let (mut offset, mut at, mut rest) = (offset, at, len);
         while rest > 0 {

@@ -35,8 +35,8 @@ const PAGE: usize = 4096;
 struct Substitute {
     /// The sparse memory file; its first page is the sink.
     file: OwnedFd,
-    /// Device and inode of `file`: an application that closes all descriptors may have another
-    /// file under that number by now.
+    /// Device and inode of `file`: an application that closes all descriptors may have another file
+    /// under that number by now.
     identity: (u64, u64),
     /// Length of the file, in bytes.
     size: u64,

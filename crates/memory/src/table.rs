@@ -4,8 +4,8 @@
 //! builds one or two new chunks and moves the list's entries behind them, so its cost does not
 //! depend on the grants in other chunks. A copy of the table copies the list and shares all chunks.
 //!
-//! Two neighbouring chunks together hold more than half a chunk of grants. Therefore `n` grants
-//! are in at most `4 n / GRANTS_PER_CHUNK + 1` chunks, and a grant takes 33 bytes: its entry of 32
+//! Two neighbouring chunks together hold more than half a chunk of grants. Therefore `n` grants are
+//! in at most `4 n / GRANTS_PER_CHUNK + 1` chunks, and a grant takes 33 bytes: its entry of 32
 //! bytes and its part of a chunk's 40 bytes of overhead.
 //!
 //! [`crate::Grants`] changes the table, [`crate::Map`] searches its copy, by two binary searches.

@@ -39,7 +39,8 @@ impl Word {
 /// Words of a map, each with the value that it had when it was added.
 #[derive(Debug)]
 pub struct WordWatch {
-    /// Lies in the watch itself, so that a caller with many watches of one word reads no other line.
+    /// Lies in the watch itself, so that a caller with many watches of one word reads no other
+    /// line.
     first: Option<Word>,
     others: Vec<Word>,
     map: Arc<Map>,

@@ -29,8 +29,8 @@ use crate::{Bar, Driver, DriverError};
 const ENTRY_LEN: u64 = 64;
 /// Offset of the address of the next mailbox, in a mailbox.
 const NEXT_OFFSET: u64 = 560;
-/// Offsets of an entry: length of the input, its mailboxes, first bytes; mailboxes and length of the
-/// output.
+/// Offsets of an entry: length of the input, its mailboxes, first bytes; mailboxes and length of
+/// the output.
 const INPUT_LEN: usize = 0x04;
 const INPUT_MAILBOXES: usize = 0x08;
 const INPUT: usize = 0x10;
@@ -94,8 +94,9 @@ impl Driver {
         Ok([long.ok_or(DriverError::CommandLen(input))?, to])
     }
 
-    /// Writes a command to entry `index` of the command queue, and its mailboxes. Rings no doorbell.
-    /// Returns the address of the entry.
+    /// Writes a command to entry `index` of the command queue, and its mailboxes. Rings no
+    /// doorbell. Returns the address of the entry. `index` is below 32, which is not checked, and
+    /// the entry has no command in progress.
     ///
     /// # Errors
     /// [`DriverError::CommandLen`], or an error of memory.
@@ -144,7 +145,8 @@ impl Driver {
         }
     }
 
-    /// Executes a command. Returns its output and the delivery status: 0 if the function executed it.
+    /// Executes a command. Returns its output and the delivery status: 0 if the function executed
+    /// it.
     ///
     /// # Errors
     /// [`DriverError::CommandLen`], [`DriverError::Late`], or an error of memory or transport.
@@ -218,8 +220,8 @@ impl Driver {
         Ok(number(output.get(8..12).unwrap_or_default()) as u32)
     }
 
-    /// Executes a command of `len` bytes that begins with `header` and has values at offsets. Returns
-    /// the number in its output.
+    /// Executes a command of `len` bytes that begins with `header` and has values at offsets.
+    /// Returns the number in its output.
     ///
     /// # Errors
     /// As [`Self::execute`], and [`DriverError::Size`] if a value ends behind `len`.
@@ -240,8 +242,8 @@ impl Driver {
         self.numbered(bar, &input)
     }
 
-    /// Executes a command that creates an object from a context and a page list, each at its offset.
-    /// Returns the number of the object.
+    /// Executes a command that creates an object from a context and a page list, each at its
+    /// offset. Returns the number of the object.
     ///
     /// # Errors
     /// As [`Self::execute`].

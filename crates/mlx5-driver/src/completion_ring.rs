@@ -104,8 +104,8 @@ impl Driver {
         Ok(Some(entry))
     }
 
-    /// Takes up to `max` completions without reading more than their opcodes, and stores the position
-    /// once. Returns their number.
+    /// Takes up to `max` completions without reading more than their opcodes, and stores the
+    /// position once. Returns their number.
     ///
     /// # Errors
     /// [`DriverError::Malformed`] at a completion with an error; it is taken, with those before it.
@@ -126,8 +126,8 @@ impl Driver {
         result.map(|()| count)
     }
 
-    /// Arms a completion queue: stores the arm word in the doorbell record, then in the doorbell page.
-    /// `sequence` must differ from that of the last arm.
+    /// Arms a completion queue: stores the arm word in the doorbell record, then in the doorbell
+    /// page. `sequence` must differ from that of the last arm modulo 4.
     ///
     /// # Errors
     /// [`DriverError::Address`].

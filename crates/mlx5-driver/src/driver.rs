@@ -3,10 +3,10 @@
 //!
 //! The benchmark and the tests own a driver, in one thread of their process; the other modules add
 //! methods to [`Driver`]. [`Driver::new`] leaves the function able to take commands;
-//! [`Driver::start`] makes it ready for queue pairs, by eight commands, each at most 10 s. A
-//! driver starts once, and a second function needs a second driver with memory of its own. A start
-//! that fails is not undone. The drop of a driver sends nothing to the function: its objects live
-//! until the reset by the transport.
+//! [`Driver::start`] makes it ready for queue pairs, by eight commands, each at most 10 s. A driver
+//! starts once, and a second function needs a second driver with memory of its own. A start that
+//! fails is not undone. The drop of a driver sends nothing to the function: its objects live until
+//! the reset by the transport.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::registers::{

@@ -5,7 +5,8 @@
 //! answer, so the caller gives the driver up; after [`DriverError::Vfio`] the connection may be
 //! gone. A completion with an error is returned as an entry by [`crate::Driver::poll_cq`], and as
 //! [`DriverError::Malformed`] by calls that take several completions. No call is repeated. Callers
-//! (the benchmark, tests) print the error and end.
+//! (the benchmark, tests) print the error and end. An error is a value of the thread that owns the
+//! driver.
 
 use causeway_attach::native::VfioUserError;
 use causeway_memory::{MapError, MappingError, OutOfGrant};

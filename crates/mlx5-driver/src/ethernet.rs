@@ -362,7 +362,8 @@ impl EthernetInterface {
     /// Takes the next received frame into `into`, with its completion, and posts its buffer again.
     ///
     /// # Errors
-    /// [`DriverError::Malformed`] if the completion reports an error, or more bytes than the buffer.
+    /// [`DriverError::Malformed`] if the completion reports an error, or more bytes than the
+    /// buffer.
     pub fn receive(
         &mut self,
         driver: &Driver,

@@ -36,7 +36,8 @@ impl DriverMemory {
     /// Creates memory of `len` bytes: at least [`MEMORY_MIN`] (8 MiB), in whole pages.
     ///
     /// # Errors
-    /// Returns an error if `len` is too short or the host has no memory.
+    /// [`DriverError::Size`] if `len` is too short or no multiple of a page; another error if the
+    /// host has no memory.
     pub fn new(len: u64) -> Result<Self, DriverError> {
         if len < MEMORY_MIN || !len.is_multiple_of(PAGE) {
             return Err(DriverError::Size("length of memory"));

@@ -25,8 +25,8 @@ const PAGE_LIST: u8 = 1;
 const LOG_PAGE: u8 = PAGE.trailing_zeros() as u8;
 
 impl Driver {
-    /// Registers `len` bytes at `at` with all rights. Work requests name the bytes by addresses from
-    /// `start` on, which has the same offset in its page as `at`. Returns the key.
+    /// Registers `len` bytes at `at` with all rights. Work requests name the bytes by addresses
+    /// from `start` on, which has the same offset in its page as `at`. Returns the key.
     ///
     /// # Errors
     /// As [`Driver::execute`].
@@ -59,7 +59,8 @@ impl Driver {
         self.create_key(bar, &context, &page_list(first, bytes))
     }
 
-    /// Creates the key of all the driver's memory for local access: addresses are those of the memory.
+    /// Creates the key of all the driver's memory for local access: addresses are those of the
+    /// memory.
     ///
     /// # Errors
     /// As [`Driver::execute`].

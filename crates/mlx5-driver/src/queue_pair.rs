@@ -30,7 +30,8 @@ const MODIFY_LEN: usize = 0x110;
 pub const QUEUE_KEY: u32 = 0x1111;
 /// User index of all queue pairs.
 const USER_INDEX: u32 = 0x1234;
-/// Value of the completion field of an entry that completes always; 0 completes a failed entry only.
+/// Value of the completion field of an entry that completes always; 0 completes a failed entry
+/// only.
 const COMPLETES: u8 = 2;
 
 /// A queue pair.
@@ -71,8 +72,8 @@ impl Post {
 }
 
 impl Driver {
-    /// Returns the context of a queue pair with one completion queue for both rings: 16 blocks to send,
-    /// 16 entries of 64 bytes to receive.
+    /// Returns the context of a queue pair with one completion queue for both rings: 16 blocks to
+    /// send, 16 entries of 64 bytes to receive.
     ///
     /// # Errors
     /// [`DriverError::MemoryFull`].

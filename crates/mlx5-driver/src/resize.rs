@@ -3,10 +3,10 @@
 //! A resize gives the function a ring of another size. The function writes its next completions to
 //! the new ring, and an entry with the opcode *resize* as the last one to the old ring. The driver
 //! copies the entries that it has not taken to the new ring, one position later, and then polls the
-//! new ring. [`Driver::resize_cq`] ends after one round over the old ring. The function
-//! refuses a resize if either ring has no room ([`DriverError::Refused`]); the old ring then goes
-//! on. The memory of the old ring is not reused. The thread that owns the [`Driver`] calls the
-//! module; tests are the only callers.
+//! new ring. [`Driver::resize_cq`] ends after one round over the old ring. The function refuses a
+//! resize if either ring has no room ([`DriverError::Refused`]); the old ring then goes on. The
+//! memory of the old ring is not reused. The thread that owns the [`Driver`] calls the module;
+//! tests are the only callers.
 
 use causeway_wire::mlx5::command::{InputHeader, Opcode};
 use causeway_wire::mlx5::completion_queue::{
@@ -48,7 +48,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::create_cq`], and [`DriverError::Malformed`] if the old ring has no entry of the
-    /// resize.
+    /// resize; the queue is then unusable.
     pub fn resize_cq(
         &mut self,
         bar: &mut dyn Bar,

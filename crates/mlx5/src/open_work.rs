@@ -89,8 +89,8 @@ impl Function {
         Some(watch)
     }
 
-    /// Counts the queue pairs that a pass looked at, and the completion queues that were listed.
-    /// A pass with messages may have left more.
+    /// Counts the queue pairs that a pass looked at, and the completion queues that were listed. A
+    /// pass with messages may have left more.
     pub(crate) fn count_looks(&mut self, (looked, listed): (usize, usize), has_worked: bool) {
         if has_worked {
             self.expect_work();

@@ -3,7 +3,7 @@
 //! [`support`] reads the table by which commands are dispatched, so that it cannot differ from the
 //! function's answers. *Performed* commands may still refuse parameters, and *accepted* commands
 //! answer zeros. Tests use the module, one of which checks the table in
-//! `docs/design/mlx5-commands.md`; the daemon does not.
+//! `docs/design/mlx5-commands.md`; the daemon does not. Any thread may call it, and no call fails.
 
 use causeway_wire::mlx5::command::Opcode;
 

@@ -84,7 +84,8 @@ impl Doorbell {
     }
 
     /// Resets the counter, so that the next ring is a new event. Blocks if the counter is zero and
-    /// the other side made the eventfd blocking: not for doorbells of a hostile guest.
+    /// the other side made the eventfd blocking: not for doorbells of a hostile guest. The native
+    /// frontend calls it; the dispatcher watches doorbells edge-triggered and never reads them.
     pub fn drain(&self) {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.0, &mut count);
@@ -134,7 +135,8 @@ impl Notifier {
     ///
     /// # Errors
     /// [`DoorbellError::Blocked`]: the frontend made the write block, and the thread's
-    /// `causeway_host::watchdog` interrupted it. The thread must have a watchdog for this.
+    /// `causeway_host::watchdog` interrupted it. The thread must have a watchdog for this. Every
+    /// later call returns the same error and writes nothing.
     pub fn notify(&self) -> Result<(), DoorbellError> {
         let one = 1_u64.to_ne_bytes();
         if self.socket {

@@ -53,8 +53,8 @@ pub enum RingError {
         /// Queue size.
         size: u16,
     },
-    /// The previous backend took the position of a packed ring with it, and the descriptors
-    /// do not show the position.
+    /// The previous backend took the position of a packed ring with it, and the descriptors do not
+    /// show the position.
     #[error(
         "the packed ring does not continue at the position that the frontend sent, and its \
          descriptors do not show another: reset the guest's device, and hold the port ([daemon] \

@@ -2,8 +2,9 @@
 //! and the descriptor of a packed ring as a plain value.
 //!
 //! Accesses to shared memory are in the modules of the formats ([`crate::split`],
-//! [`crate::packed`], [`crate::driver`]), which read the constants; nothing here checks a value,
-//! keeps a state or can fail. All numbers in rings are little-endian.
+//! [`crate::packed`], [`crate::driver`]), which read the constants in the threads that own their
+//! queues; nothing here checks a value, keeps a state or can fail. All numbers in rings are
+//! little-endian.
 
 /// Descriptor flag: the chain continues.
 pub(crate) const FLAG_NEXT: u16 = 1;

@@ -3,7 +3,8 @@
 //! Plain arithmetic for device and driver side ([`crate::packed`], [`crate::driver`]), for rings of
 //! 1 to 32768 slots; the ring itself is not accessed here. A position does not know the size of its
 //! ring: the caller passes the same size to every call. Only [`Position::from_bits`] checks a
-//! received value. Two positions can be compared only within two passes over the ring.
+//! received value; the others cannot fail. Two positions can be compared only within two passes
+//! over the ring. A value may be used in any thread: that of a dispatcher, or of a native frontend.
 
 use crate::format::packed;
 

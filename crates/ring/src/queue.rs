@@ -102,7 +102,8 @@ impl Queue {
     }
 
     /// Starts to record chains in flight in memory that outlives this process. Chains that a
-    /// previous process left in flight are popped first.
+    /// previous process left in flight are popped first. Call it once, before the first pop: it may
+    /// move the position of the queue.
     ///
     /// # Errors
     /// [`RingError::Inflight`] if the record does not match the queue.
@@ -113,7 +114,7 @@ impl Queue {
     /// Verifies the position of a packed ring without record by its descriptors, and corrects it if
     /// the frontend sent that of an earlier backend: publishes used entries that the driver did not
     /// see, and pops chains in flight again. Returns whether the position changed; the caller must
-    /// notify the driver then.
+    /// notify the driver then. Call it once, before the first pop.
     ///
     /// # Errors
     /// [`RingError::PositionLost`] if the position is wrong and the descriptors do not determine

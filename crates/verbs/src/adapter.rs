@@ -39,7 +39,7 @@ pub struct AdapterId {
 pub struct AdapterConfig {
     /// Ethernet address, unique in the subnet.
     pub mac: [u8; 6],
-    /// Most queue pairs.
+    /// Most queue pairs; above 16,384 the adapter has 16,384.
     pub queue_pairs: usize,
     /// Most regions, registered bytes and page list entries.
     pub regions: RegionLimits,
@@ -135,7 +135,8 @@ pub struct Adapter<Q> {
     waiting_max: usize,
     /// Ends of waiting times, with the queue pair.
     pub(crate) deadlines: BTreeSet<(u64, u32)>,
-    /// Time until which requests of restored queue pairs wait for adapters that are not restored yet.
+    /// Time until which requests of restored queue pairs wait for adapters that are not restored
+    /// yet.
     pub(crate) peers_until_ns: u64,
     /// Shared receive queues that report when they have fewer entries than this limit.
     pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
@@ -242,8 +243,8 @@ impl<Q: Queues> Adapter<Q> {
     }
 
     /// Makes requests of queue pairs that [`crate::Subnet::resume`] restored wait until `until_ns`
-    /// for peers whose adapters are missing or have no queue pairs. Their retries begin then, or when
-    /// the peer's adapter has queue pairs.
+    /// for peers whose adapters are missing or have no queue pairs. Their retries begin then, or
+    /// when the peer's adapter has queue pairs.
     pub fn await_peers(&mut self, until_ns: u64) {
         self.peers_until_ns = until_ns;
     }

@@ -44,8 +44,8 @@
 //! [`subnet`] owns the [`adapter`]s, [`mod@queues`] is the interface to their work queues, and
 //! [`work`] has the decoded requests and completions. [`multicast`] has the groups of datagram
 //! queue pairs. [`number`] gives objects their numbers. [`transport`] finds the adapter of a
-//! destination; [`session`] connects queue pairs to a service of the daemon. Other hosts, and adapters that the group's [`policy`] denies, are refused with a
-//! [`transport::Refusal`].
+//! destination; [`session`] connects queue pairs to a service of the daemon. Other hosts, and
+//! adapters that the group's [`policy`] denies, are refused with a [`transport::Refusal`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -25,8 +25,8 @@ pub const MULTICAST_QPN: u32 = 0xff_ffff;
 /// Queue pair number that addresses the general service interface of an adapter.
 pub const GENERAL_SERVICE_QPN: u32 = 1;
 
-/// Queue pair number of the service of an adapter ([`crate::session`]). Numbers of queue pairs have an
-/// index other than 0 in their low 20 bits.
+/// Queue pair number of the service of an adapter ([`crate::session`]). Numbers of queue pairs have
+/// an index other than 0 in their low 20 bits.
 pub const SERVICE_QPN: u32 = 0xf0_0000;
 
 /// Most bytes of a message to the service, and the length of its messages.
@@ -66,8 +66,8 @@ pub const REGISTERED_BYTES_MAX: u64 = 1 << 40;
 /// registration beyond it is refused.
 pub const REGION_PAGES_MAX: u64 = 1 << 24;
 
-/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and the
-/// padding of drivers to whole units.
+/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and
+/// the padding of drivers to whole units.
 pub const LIST_PADDING_ENTRIES: u64 = 16;
 
 /// Smallest binary logarithm of a region's page size.
@@ -118,7 +118,8 @@ pub const MULTICAST_MEMBERS_MAX: usize = 16;
 /// Most multicast memberships of an adapter. A further attachment is refused.
 pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;
 
-/// Most resets of an adapter whose messages have not ended; a further reset ends those of the oldest.
+/// Most resets of an adapter whose messages have not ended; a further reset ends those of the
+/// oldest.
 pub const RETIRED_MAX: usize = 4;
 
 /// Most observed messages that wait for the caller of a pass. Further messages are counted only.

@@ -4,9 +4,9 @@
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
 //! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
-//! the slot. [`Table::retire`] takes all objects and slots out at once, in constant time: it begins a
-//! generation that no slot has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these
-//! queue pair numbers.
+//! the slot. [`Table::retire`] takes all objects and slots out at once, in constant time: it begins
+//! a generation that no slot has had since the last call. Numbers 0 and 1 are never given out:
+//! InfiniBand reserves these queue pair numbers.
 //!
 //! A table has at most [`TABLE_MAX`] (2^20) objects, or fewer by its creator, and refuses more
 //! ([`TableFull`]); then a number returns after 16 uses of its slot at the earliest. A look-up of a
@@ -72,8 +72,9 @@ impl<T> Table<T> {
         Self::with_number_bits(capacity, NUMBER_BITS)
     }
 
-    /// Returns a table whose numbers have at most `number_bits` bits (1 to 24). The fewer bits are
-    /// left for generations, the sooner a stale number names another object.
+    /// Returns a table whose numbers have at most `number_bits` bits (1 to 24; other values become
+    /// the nearest of these), and which has at most 2 objects fewer than there are numbers. The
+    /// fewer bits are left for generations, the sooner a stale number names another object.
     pub fn with_number_bits(capacity: usize, number_bits: u32) -> Self {
         let number_bits = number_bits.clamp(1, NUMBER_BITS);
         let most = 1_usize.wrapping_shl(number_bits).min(TABLE_MAX);
@@ -124,7 +125,8 @@ impl<T> Table<T> {
     }
 
     /// Reserves a number for the next object: an owner that restores its objects gives them the
-    /// numbers of before. Returns false if the table has no such number, or an object has its slot.
+    /// numbers of before. A further call replaces the reservation. Returns false if the table has
+    /// no such number, or an object has its slot.
     pub fn prepare(&mut self, number: u32) -> bool {
         let index = self.index(number).wrapping_sub(FIRST);
         if index >= self.capacity || self.wrap(number) != number {
@@ -244,8 +246,8 @@ impl<T> Table<T> {
         all.filter_map(|entry| entry.value.as_mut().map(|value| (entry.number, value)))
     }
 
-    /// Takes all objects and slots out, with their numbers, which become stale here. The time does not
-    /// depend on their number; the drop of the result does.
+    /// Takes all objects and slots out, with their numbers, which become stale here. The time does
+    /// not depend on their number; the drop of the result does.
     #[must_use = "the drop takes time for each object"]
     pub fn retire(&mut self) -> Self {
         let past = self.begun.wrapping_shl(self.bits);
@@ -265,7 +267,8 @@ impl<T> Table<T> {
 }
 
 /// Further values by the numbers of a [`Table`] of the same capacity. A value is found by its whole
-/// number, so that a stale number finds nothing.
+/// number, so that a stale number finds nothing. The owner removes the value with its object; else
+/// the value stays until another takes its slot.
 #[derive(Debug)]
 pub struct Companion<T> {
     entries: Vec<Option<(u32, T)>>,

@@ -11,8 +11,8 @@
 //! the sender writes.
 //!
 //! A check may scan many rules. Its results are kept, at most [`POLICY_RESULTS_MAX`] (4,096), until
-//! the next change; a full table is emptied. A check beyond the table takes
-//! [`POLICY_CHECK_BYTES`] of the budget.
+//! the next change; a full table is emptied. A check beyond the table takes [`POLICY_CHECK_BYTES`]
+//! of the budget.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -84,8 +84,8 @@ impl CheckedPolicy {
     }
 }
 
-/// Returns the Ethernet address to which a multicast GID is sent (RFC 1112, 6.4, for the IPv4 address
-/// in a GID; RFC 2464, 7, for others).
+/// Returns the Ethernet address to which a multicast GID is sent (RFC 1112, 6.4, for the IPv4
+/// address in a GID; RFC 2464, 7, for others).
 pub(crate) const fn multicast_address(gid: &[u8; 16]) -> Mac {
     let [g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, a, b, c, d] = *gid;
     let is_zero = g0 | g1 | g2 | g3 | g4 | g5 | g6 | g7 | g8 | g9 == 0;

@@ -118,8 +118,8 @@ pub trait Queues: std::fmt::Debug {
     /// Returns the guest address of an entry of a page list.
     fn decode_page(&self, entry: [u8; 8]) -> u64;
 
-    /// Returns the network header for a datagram of `payload` bytes, as a receiver sees it in
-    /// the 40 bytes before the payload.
+    /// Returns the network header for a datagram of `payload` bytes, as a receiver sees it in the
+    /// 40 bytes before the payload.
     fn network_header(
         &self,
         to: &crate::work::AddressVector,
@@ -143,7 +143,7 @@ pub trait Queues: std::fmt::Debug {
     /// Notes that a queue pair took the entry `index` of a shared receive queue.
     fn holds(&mut self, _queue_pair: u32, _shared: u32, _index: u16) {}
 
-    /// Notes that a work request changed a region. The change belongs to the next completion or
-    /// end of a work request of this adapter.
+    /// Notes that a work request changed a region. The change belongs to the next completion or end
+    /// of a work request of this adapter.
     fn region_changed(&mut self, _number: u32, _region: &Region) {}
 }

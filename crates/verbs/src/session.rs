@@ -1,9 +1,9 @@
 //! Sessions: queue pairs that are connected to a service of the daemon in place of a queue pair.
 //!
-//! A reliable queue pair whose peer is its own adapter and the number [`SERVICE_QPN`] has a *session*
-//! with the adapter's [`SessionService`] from its first message on. Its sends, with or without
-//! immediate data and of at most [`SESSION_MESSAGE_BYTES`] (160) bytes, go to the [`Session`]; the
-//! messages of the session go into the queue pair's receive queue
+//! A reliable queue pair whose peer is its own adapter and the number [`SERVICE_QPN`] has a
+//! *session* with the adapter's [`SessionService`] from its first message on. Its sends, with or
+//! without immediate data and of at most [`SESSION_MESSAGE_BYTES`] (160) bytes, go to the
+//! [`Session`]; the messages of the session go into the queue pair's receive queue
 //! ([`Subnet::answer_sessions`](crate::Subnet::answer_sessions)). The owner of the subnet
 //! (`causeway-hca`) sets the service; without one, and for other operations and longer messages, a
 //! request fails with [`Status::RemoteInvalidRequest`](crate::work::Status). A session without room
@@ -12,8 +12,8 @@
 //!
 //! A session ends, and its [`Session`] is dropped, before any of these returns: a move of the queue
 //! pair to the reset or error state, its destruction, a reset or removal of the adapter. A work
-//! request that cannot be executed and a malformed receive queue move it to the error state. After a
-//! restart of the daemon the queue pair is in the error state too: its process connects again.
+//! request that cannot be executed and a malformed receive queue move it to the error state. After
+//! a restart of the daemon the queue pair is in the error state too: its process connects again.
 //!
 //! A message may name registered memory. The session *borrows* it ([`Regions::lend`]): the
 //! [`Revocation`] is called before the destruction, invalidation or change of the region returns.
@@ -75,7 +75,8 @@ pub trait Session: Send + fmt::Debug {
     /// Notes that the process has the message of [`Self::next`].
     fn sent(&mut self);
 
-    /// Returns whether the service ended the session: the queue pair moves to the error state.
+    /// Returns whether the service ended the session: once [`Self::next`] has no message, the queue
+    /// pair moves to the error state.
     fn has_ended(&self) -> bool;
 }
 

@@ -106,8 +106,8 @@ impl<Q: Queues> Subnet<Q> {
         Some(adapter.queues)
     }
 
-    /// Takes all queue pairs, regions, limits and memberships out of an adapter: a device reset. The
-    /// time follows from the memberships alone. Returns the objects, or keeps them for
+    /// Takes all queue pairs, regions, limits and memberships out of an adapter: a device reset.
+    /// The time follows from the memberships alone. Returns the objects, or keeps them for
     /// [`Self::cut_retired`] if messages of them may have to be ended.
     #[must_use = "the drop takes time for each object"]
     pub fn clear(&mut self, id: AdapterId) -> Option<Retired> {
@@ -171,8 +171,8 @@ impl<Q: Queues> Subnet<Q> {
     }
 
     /// Calls `visit` with each adapter that may have changed since the last call, once. Work of an
-    /// adapter changes its peers too, so a caller finds here whose interrupts and completions it has
-    /// to look at. What `visit` changes does not count as a change.
+    /// adapter changes its peers too, so a caller finds here whose interrupts and completions it
+    /// has to look at. What `visit` changes does not count as a change.
     pub fn visit_touched(&mut self, mut visit: impl FnMut(AdapterId, &mut Adapter<Q>)) {
         for id in self.touched.drain(..) {
             let adapter = self.adapters.get_mut(id.slot as usize).and_then(Option::as_deref_mut);
@@ -293,8 +293,8 @@ impl<Q: Queues> Subnet<Q> {
         self.groups.detach(gid, (id, number))
     }
 
-    /// Returns the next queue pair that failed or waited until `now_ns`. The caller
-    /// calls [`Self::progress`] for it.
+    /// Returns the next queue pair that failed or waited until `now_ns`. The caller calls
+    /// [`Self::progress`] for it.
     pub fn next_due(&mut self, id: AdapterId, now_ns: u64) -> Option<u32> {
         let adapter = self.adapter_mut(id)?;
         while let Some(number) = adapter.failed.pop_front() {

@@ -10,7 +10,7 @@
 //! a reliable request waits, without end if its queue pair's timeout is 0, or else fails with
 //! [`crate::work::Status::RetryExceeded`]; an unreliable message or datagram succeeds. The engine
 //! looks an adapter up for each datagram, and for a connection when its peer is not known yet
-//! (`Route`) or adapters or policy have changed.
+//! (`Route`) or adapters or policy have changed, in the dispatcher's thread that serves the subnet.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Work requests and completions, as the engine sees them: values in private memory, in no
-//! driver's format.
+//! Work requests and completions, as the engine sees them: values in private memory, in no driver's
+//! format.
 //!
 //! The queues of an adapter ([`crate::Queues`]) decode a work queue entry into a [`SendWork`] or
 //! [`ReceiveWork`] and encode a [`Completion`] into a completion queue entry. The engine fills and
@@ -298,9 +298,9 @@ pub struct Completion {
     pub token: Token,
     /// The sender asked for a solicited event.
     pub is_solicited: bool,
-    /// Number of the message among those of the sending queue pair that take a receive work request,
-    /// modulo 2^16: of a send work request, the last such message that ended; of a receive work
-    /// request, the message received. The record of a function tells by it, after a restart, whether a
-    /// message was received already.
+    /// Number of the message among those of the sending queue pair that take a receive work
+    /// request, modulo 2^16: of a send work request, the last such message that ended; of a receive
+    /// work request, the message received. The record of a function tells by it, after a restart,
+    /// whether a message was received already.
     pub message: u16,
 }

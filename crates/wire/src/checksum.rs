@@ -6,7 +6,7 @@
 //! changes an IPv4 header ([`crate::ecn`]). The module sums private bytes; it finds no headers and
 //! verifies no packet. The sum of one piece is exact up to about 128 GiB. The incremental update
 //! yields a valid checksum only if the old checksum was valid. Ethernet's CRC and other checksums
-//! are not here.
+//! are not here. Callers run in a dispatcher's turn; no call fails.
 
 use crate::field::Writer;
 

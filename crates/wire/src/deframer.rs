@@ -1,13 +1,17 @@
 //! Frames out of a byte stream on which each frame follows a header with its length.
 //!
-//! [`Deframer`] keeps the received bytes of one stream in a buffer of constant size, and returns the
-//! places of the complete frames. The format of the header is a parameter ([`FrameHeader`]):
-//! [`crate::vnet_stream::VnetHeader`] for links over TCP and TLS, [`crate::vmm_socket::LengthHeader`]
-//! for stream ports. The owner reads the socket into [`Deframer::room`].
+//! [`Deframer`] keeps the received bytes of one stream in a buffer of constant size, and returns
+//! the places of the complete frames. The format of the header is a parameter ([`FrameHeader`]):
+//! [`crate::vnet_stream::VnetHeader`] for links over TCP and TLS,
+//! [`crate::vmm_socket::LengthHeader`] for stream ports. The owner reads the socket into
+//! [`Deframer::room`].
 //!
 //! A stream with an invalid header has lost its framing: the error stays, and the owner closes the
 //! stream. Frames keep their order; their content is not examined. An owner that takes every frame
-//! before it asks for room always gets room. The owner provides the locking.
+//! before it asks for room always gets room. The owner provides the locking. A frame that is longer
+//! than the owner permits, or than the buffer has room for, makes the header invalid. The owners
+//! are `link::io::stream`, in the shard of links, and `causeway-stream`, in the dispatcher of the
+//! port's shard.
 //!
 //! ```
 //! use causeway_wire::deframer::Deframer;
@@ -33,8 +37,8 @@ pub trait FrameHeader {
     /// Length of the header, in bytes.
     const LEN: usize;
 
-    /// Returns the length of the frame that follows the header at the front of `bytes`, in bytes (at
-    /// most `most`), or `None` if the header is incomplete.
+    /// Returns the length of the frame that follows the header at the front of `bytes`, in bytes
+    /// (at most `most`), or `None` if the header is incomplete.
     ///
     /// # Errors
     /// The header is invalid: the stream must be closed.
@@ -123,8 +127,8 @@ impl<H: FrameHeader> Deframer<H> {
         self.unread.len()
     }
 
-    /// Returns the buffer with the frames so far, and continues in `fresh`, which is lengthened to the
-    /// capacity if it is shorter, and to which the bytes of the incomplete frame are copied.
+    /// Returns the buffer with the frames so far, and continues in `fresh`, which is lengthened to
+    /// the capacity if it is shorter, and to which the bytes of the incomplete frame are copied.
     pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
         if fresh.len() < self.capacity {
             fresh.resize(self.capacity, 0);
@@ -182,8 +186,8 @@ mod tests {
         assert!(deframer.take().is_err());
     }
 
-    /// Splits `stream`, of which the reads have the lengths of `steps` in turn, and exchanges the buffer
-    /// after every other read.
+    /// Splits `stream`, of which the reads have the lengths of `steps` in turn, and exchanges the
+    /// buffer after every other read.
     fn split<H: FrameHeader>(stream: &[u8], most: usize, steps: &[usize]) -> Vec<Vec<u8>> {
         let (mut deframer, mut out) = (Deframer::<H>::new(CAPACITY, most), Vec::new());
         let (mut rest, mut steps, mut is_exchanged) = (stream, steps.iter().cycle(), false);

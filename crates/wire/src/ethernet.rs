@@ -5,7 +5,9 @@
 //! At most [`TAGS_MAX`] (2) tags are parsed; the EtherType behind them may be that of a third tag.
 //! Addresses are not checked (a group address as source is parsed), and neither are the length of a
 //! frame and its CRC, which virtio frames do not have. [`numbers`] is the fast path of the switch;
-//! [`Header`] serves all other uses.
+//! [`Header`] serves all other uses. A frame that ends within the header or a tag is an error of
+//! [`Header::parse`]; [`crate::frame`] takes it as a frame of an unknown protocol if the header is
+//! whole. Callers run in a dispatcher's turn.
 
 use crate::field::{Reader, Truncated, Writer};
 
@@ -63,8 +65,8 @@ pub fn numbers(bytes: &[u8]) -> Option<(u64, u64, u16)> {
     Some((destination, second.wrapping_shr(16), u16::from_be_bytes(*third)))
 }
 
-/// Returns whether an address, by its [`number`], is 01:80:C2:00:00:00 to 0F. Frames to
-/// these are for the other end of a link only; no bridge forwards them (IEEE 802.1Q, table 8-1).
+/// Returns whether an address, by its [`number`], is 01:80:C2:00:00:00 to 0F. Frames to these are
+/// for the other end of a link only; no bridge forwards them (IEEE 802.1Q, table 8-1).
 #[inline]
 pub const fn is_link_local(number: u64) -> bool {
     const FIRST: u64 = self::number([0x01, 0x80, 0xc2, 0x00, 0x00, 0x00]);

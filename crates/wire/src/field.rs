@@ -3,7 +3,8 @@
 //!
 //! [`Reader::new`] checks once that the header is complete; reads past its end yield zeroes, and
 //! writes past the end of a [`Writer`] are omitted, so neither panics. Values are never checked
-//! here: the format's module does. The types are private to the crate, except [`Truncated`].
+//! here: the format's module does. The types are private to the crate, except [`Truncated`]. The
+//! threads are those of the formats' callers.
 
 /// A header is cut off: fewer bytes than its format needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

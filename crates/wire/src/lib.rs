@@ -16,12 +16,13 @@
 //! daemon), [`mx`] (requests and events of an MX endpoint), [`mlx5`] (ConnectX function).
 //!
 //! Further formats: [`ipv4`], [`ipv6`], [`tcp`], [`udp`] and [`checksum`] for offloads of frames,
-//! [`session`] for processes in guests, [`ecn`] for congestion marks, [`virtio`] for common
-//! feature bits, [`roce`] for captures of RDMA,
-//! [`hello`] for the search of loops, [`vxlan`] and [`vnet_stream`] for links of those kinds.
+//! [`session`] for processes in guests, [`ecn`] for congestion marks, [`virtio`] for common feature
+//! bits, [`roce`] for captures of RDMA, [`hello`] for the search of loops, [`vxlan`] and
+//! [`vnet_stream`] for links of those kinds.
 //!
-//! The functions keep no state (the buffer of a [`deframer::Deframer`] excepted), so that any thread may call them, and a repeated call returns the
-//! same. Lengths are bounded by the formats: a longer or cut input is an error of its parser.
+//! The functions keep no state (the buffer of a [`deframer::Deframer`] excepted), so that any
+//! thread may call them, and a repeated call returns the same. Lengths are bounded by the formats:
+//! a longer or cut input is an error of its parser.
 //!
 //! ```
 //! use causeway_wire::ethernet::{self, Header};

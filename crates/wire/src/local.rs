@@ -7,7 +7,8 @@
 //! closes the socket. A *tag* or *token* is chosen by the process and returned in the answer.
 //! `endpoint` is always the process's own endpoint; `to` or `of` is the peer, in the NIC `nic`.
 //! Frames and MX messages do not pass here: they pass through the shared memory whose descriptors
-//! these messages carry.
+//! these messages carry. Users are the service `mx`, in the dispatcher's thread, and processes
+//! (`clients/endpoint`, `causeway mpi`), in the thread that makes the call.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -134,9 +135,8 @@ pub enum DaemonMessage {
     /// connect needs them.
     Opened { tag: u32, code: u32, session: u32, endpoint: u8, bypass: u8 },
     /// A channel to another endpoint of this host. `way`: number of the channel, not reused before
-    /// 2^32 others.
-    /// `token`: that of the request, or 0 if the peer requested. `side`: 0 or 1, the side of the
-    /// channel that is this process's.
+    /// 2^32 others. `token`: that of the request, or 0 if the peer requested. `side`: 0 or 1, the
+    /// side of the channel that is this process's.
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
     /// A connect ended with this `mx_status_code_t`: it failed, or (0) the endpoints have a channel
     /// already.

@@ -78,8 +78,8 @@ pub fn section(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Appends an interface with packets of a format; interfaces are numbered from 0 in their order. `snap` is the capture
-/// length of each frame in bytes, 0 for unlimited. Times are in nanoseconds.
+/// Appends an interface with packets of a format; interfaces are numbered from 0 in their order.
+/// `snap` is the capture length of each frame in bytes, 0 for unlimited. Times are in nanoseconds.
 pub fn interface(out: &mut Vec<u8>, link_type: LinkType, name: &str, snap: u32) {
     block(out, 1, |out| {
         out.extend_from_slice(&(link_type as u16).to_ne_bytes());

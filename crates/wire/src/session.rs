@@ -3,11 +3,11 @@
 //!
 //! A *session* is a reliable connection from a queue pair of the process to the reserved queue pair
 //! number [`SERVICE_QPN`] at the adapter's own GID. No other adapter, IP address or connection
-//! manager takes part: the daemon, which executes the queue pair, is the peer. Each SEND carries one
-//! [`SessionMessage`] of [`MESSAGE_BYTES`] (160) bytes: a message of [`crate::local`], as on the
-//! socket of a host process, and an [`Offer`] of registered memory in place of file descriptors.
-//! A SEND with immediate data and without bytes is a doorbell: the immediate data is the number of
-//! the endpoint whose rings have requests.
+//! manager takes part: the daemon, which executes the queue pair, is the peer. Each SEND carries
+//! one [`SessionMessage`] of [`MESSAGE_BYTES`] (160) bytes: a message of [`crate::local`], as on
+//! the socket of a host process, and an [`Offer`] of registered memory in place of file
+//! descriptors. A SEND with immediate data and without bytes is a doorbell: the immediate data is
+//! the number of the endpoint whose rings have requests.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -27,12 +27,12 @@
 //!
 //! The daemon never sends an offer. It answers an open with `bypass` 0, never sends
 //! [`DaemonMessage::Channel`], and sends [`DaemonMessage::Wake`] only for an endpoint that declared
-//! in its rings that it sleeps. Offered memory must permit local and remote writes and remote reads,
-//! and belong to the protection domain of the queue pair; rings are whole pages of 4 KiB. A
+//! in its rings that it sleeps. Offered memory must permit local and remote writes and remote
+//! reads, and belong to the protection domain of the queue pair; rings are whole pages of 4 KiB. A
 //! deregistration of rings closes their endpoint, one of a region releases the region, as if the
-//! process had asked for it before: requests to close and to release have no answer that it could wait
-//! for. A change of the guest's memory map ends the session. This module encodes and decodes single messages; the receiver ends the session after an
-//! [`Error`].
+//! process had asked for it before: requests to close and to release have no answer that it could
+//! wait for. A change of the guest's memory map ends the session. This module encodes and decodes
+//! single messages; the receiver ends the session after an [`Error`].
 
 use crate::field::{Reader, Writer};
 use crate::local::{self, ClientMessage, DaemonMessage, Error};

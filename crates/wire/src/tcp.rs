@@ -6,7 +6,7 @@
 //! interpreted. A header that is cut off or invalid is an error: a frame that requests segmentation
 //! is then dropped, any other is forwarded as a frame of an unknown protocol. Callers:
 //! [`crate::frame`], [`crate::virtio_net::segment`] where a frame is cut, `link` (maximum segment
-//! size) and `mlx5` (rules, hashes and offloads).
+//! size) and `mlx5` (rules, hashes and offloads). All run in a dispatcher's turn.
 
 use crate::field::{Reader, Truncated, Writer};
 

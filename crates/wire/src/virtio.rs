@@ -3,7 +3,7 @@
 //!
 //! Only bits that this project uses have a constant. The module neither offers nor negotiates
 //! features: `attach` negotiates, and `ring` behaves accordingly. Bit numbers of 64 and above are
-//! never set.
+//! never set. The constants are read in a dispatcher's turn.
 
 /// A descriptor may refer to an indirect table.
 pub const VIRTIO_F_INDIRECT_DESC: u32 = 28;

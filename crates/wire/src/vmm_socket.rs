@@ -1,14 +1,16 @@
 //! Ethernet frames on sockets of VMMs and user-mode network stacks.
 //!
-//! On a byte stream, each frame follows its length in 32 bits, big-endian: QEMU's `-netdev stream` and
-//! `-netdev socket`, passt and gvproxy. The format has no marks for resynchronisation: after an invalid
-//! length the stream must be closed. On datagram sockets, each datagram is a frame; VMMs with the
-//! protocol of vfkit (vfkit, krunkit, libkrun with `NET_FLAG_VFKIT`) send the four bytes [`VFKT`]
-//! first, so that the other side learns the address of their socket.
+//! On a byte stream, each frame follows its length in 32 bits, big-endian: QEMU's `-netdev stream`
+//! and `-netdev socket`, passt and gvproxy. The format has no marks for resynchronisation: after an
+//! invalid length the stream must be closed. On datagram sockets, each datagram is a frame; VMMs
+//! with the protocol of vfkit (vfkit, krunkit, libkrun with `NET_FLAG_VFKIT`) send the four bytes
+//! [`VFKT`] first, so that the other side learns the address of their socket.
 //!
 //! The functions read and write single headers, keep no state and allocate nothing. Frames carry no
-//! virtio-net header: checksums and segmentation are completed before. A frame of 1 to 13 bytes is no
-//! Ethernet frame, but leaves the stream in step: the caller drops the frame.
+//! virtio-net header: checksums and segmentation are completed before. A frame of 1 to 13 bytes is
+//! no Ethernet frame, but leaves the stream in step: the caller drops the frame. `causeway-stream`
+//! calls them: to receive in the dispatcher of the port's shard, to send in the thread of the
+//! forwarding service.
 
 use crate::deframer::FrameHeader;
 
@@ -56,8 +58,8 @@ pub fn parse(bytes: &[u8], most: usize) -> Result<Option<usize>, LengthError> {
     len.map(Some).ok_or(LengthError { len: claimed, most })
 }
 
-/// Returns the header of a frame of `len` bytes; `None` for a frame that is empty or longer than 32 bits
-/// express.
+/// Returns the header of a frame of `len` bytes; `None` for a frame that is empty or longer than 32
+/// bits express.
 pub fn emit(len: usize) -> Option<[u8; LENGTH_BYTES]> {
     u32::try_from(len).ok().filter(|len| *len > 0).map(u32::to_be_bytes)
 }

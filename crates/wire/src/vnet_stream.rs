@@ -5,7 +5,8 @@
 //! A frame has at least [`FRAME_LEN_MIN`] (14) bytes and at most the caller's maximum. The parser
 //! reads the header only and keeps no state: the caller collects bytes until the frame is complete.
 //! Frames carry no virtio-net metadata, so offloads are completed before. Encryption is TLS's task,
-//! in `link`.
+//! in `link`. `link::framing` writes headers in the thread of the sending group, `link::io::stream`
+//! reads them in the shard of links.
 
 use crate::deframer::FrameHeader;
 use crate::ethernet;

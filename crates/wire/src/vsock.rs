@@ -6,7 +6,8 @@
 //! the data behind the header is not read. `socket` answers an unknown type, operation or
 //! destination with a reset, and stops the port of a guest whose packet is cut off, announces more
 //! data than it has, or names another guest as its source. Names and numbers are those of the
-//! specification.
+//! specification. `socket` runs in a dispatcher's turn; native frontends (`attach::native`) use the
+//! format in their own threads.
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -2,7 +2,8 @@
 //!
 //! A record is a header of [`HEADER_LEN`] bytes with the addresses and the class of the operation
 //! (`struct af_vsockmon_hdr` of Linux, little-endian), then the virtio-vsock header
-//! ([`crate::vsock`]), then the data. `socket` writes records for captures; nothing here reads them.
+//! ([`crate::vsock`]), then the data. `socket` writes records for captures; nothing here reads
+//! them. It runs in the dispatcher's turn of the shard that records the packet.
 
 use crate::vsock::{self, Header, Op};
 

@@ -5,7 +5,8 @@
 //! port can send frames. The frame behind the header is not parsed. Group policy and other
 //! extensions are ignored. A packet that is cut off or has no network identifier is an [`Error`],
 //! and `link` drops it. Callers: `link`'s VXLAN paths, below UDP on the way out and after it on the
-//! way in.
+//! way in. On the way out they run in the thread of the sending group, on the way in in the shard
+//! of links.
 
 use crate::field::{Reader, Truncated, Writer};
 

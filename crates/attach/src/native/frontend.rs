@@ -182,7 +182,7 @@ impl Frontend {
     /// Stops queue `index`, as a paused VM does. Returns the position for [`Self::resume`].
     ///
     /// # Errors
-    /// Returns an error if the queue does not exist, or if the conversation fails.
+    /// Returns an error if the conversation fails, which a queue that does not exist ends as well.
     pub fn pause(&mut self, index: usize) -> Result<u16, NativeError> {
         self.client.stop_queue(number(index)?)
     }
@@ -239,8 +239,8 @@ impl Frontend {
     }
 
     /// Reconnects to the backend's successor if the backend is gone and the port may reconnect.
-    /// Returns whether it did. Blocks for the time of [`Reconnect`] at most. For callers that spin;
-    /// [`Self::wait`] reconnects by itself.
+    /// Returns whether it did. Blocks for the time of [`Reconnect`] and the last try at most. For
+    /// callers that spin; [`Self::wait`] reconnects by itself.
     ///
     /// # Errors
     /// Returns an error if no successor appears in the time of [`Reconnect`], or if it lacks a

@@ -9,8 +9,10 @@
 //! [`FRAME_BYTES_MAX`] (65,553) bytes, or [`NativeError::Long`] is returned. A full ring returns
 //! `false`, an empty ring `None`, a queue pair that does not exist [`NativeError::Options`]. Frames
 //! of different queue pairs have no order. A received buffer that is shorter than a header is an
-//! empty frame with a zeroed header. A port is owned by one thread at a time. The port uses no
-//! control queue and ignores link status. After a reconnection frames in flight may be sent twice.
+//! empty frame with a zeroed header; a frame for which the backend used fewer buffers than it
+//! states is cut. The port uses no control queue and ignores link status. After a reconnection
+//! frames in flight may be sent twice. A port is owned by one thread at a time, and only
+//! [`NetPort::attach`], [`NetPort::over`], [`NetPort::wait`] and [`NetPort::wait_room`] block.
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,8 +56,8 @@ pub struct NetOptions {
     pub features: u64,
     /// Cuts sent frames into descriptors of this many bytes.
     pub descriptor_bytes: Option<u32>,
-    /// Time for which the port searches for a new backend after a disconnect; `None`: not at
-    /// all. Only a port that was attached by path can reconnect.
+    /// Time for which the port searches for a new backend after a disconnect; `None`: not at all.
+    /// Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
 }
 
@@ -181,8 +183,9 @@ impl NetPort {
         Ok(count)
     }
 
-    /// Receives the frames of queue pair `pair`, at most a ring full, and returns their buffers
-    /// unread. Returns the number of frames. For sinks, which call it until it returns 0, or wait.
+    /// Receives the frames of queue pair `pair` until none is there, or without MRG_RXBUF at most a
+    /// ring full, and returns their buffers unread. Returns the number of frames. For sinks, which
+    /// call it until it returns 0, or wait.
     ///
     /// # Errors
     /// Returns an error if the ring is broken.

@@ -8,10 +8,11 @@
 //!
 //! A call, in the thread of the application, tries every [`CONNECT_PAUSE_MS`] (10 ms) until the
 //! time of [`Reconnect`] is over, and blocks meanwhile; then it returns the error of the last try.
-//! A successor that lacks a negotiated feature, or refuses a request, ends the tries at once with
-//! an error. Packed rings cannot be continued, so the port uses split rings. Chains in flight stay
-//! with the backend: the new one serves them from the record, those that the old one had half
-//! served for the second time.
+//! A successor that lacks a negotiated feature, refuses a request, or leaves one without a reply
+//! for 5 s ends the tries at once with an error. A try that has begun is completed, also beyond the
+//! time. Packed rings cannot be continued, so the port uses split rings. Chains in flight stay with
+//! the backend: the new one serves them from the record, those that the old one had half served for
+//! the second time.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,8 @@
 //! given. A packet to send has at most 65,536 bytes behind its header of 44 bytes
 //! ([`PACKET_BYTES_MAX`]), or [`NativeError::Long`] is returned. A full send ring returns `false`.
 //! After a reconnection packets in flight may be sent twice, and the event queue reports a reset of
-//! the transport.
+//! the transport. A port is owned by one thread at a time, and only [`VsockPort::attach`],
+//! [`VsockPort::over`] and [`VsockPort::wait`] block.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,8 +42,8 @@ pub struct VsockOptions {
     /// Cuts sent packets into descriptors of this many bytes; the length of the header gives it a
     /// descriptor of its own.
     pub descriptor_bytes: Option<u32>,
-    /// Time for which the port searches for a new backend after a disconnect; `None`: not at
-    /// all. Only a port that was attached by path can reconnect.
+    /// Time for which the port searches for a new backend after a disconnect; `None`: not at all.
+    /// Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
 }
 

@@ -194,7 +194,8 @@ impl DmaTable {
     }
 
     /// Takes the memory of all files away from the users of every epoch: after the return no thread
-    /// of this process reads or writes it. Returns false if the host refuses for a file.
+    /// of this process reads or writes it. Returns false if the host refuses for a file; the memory
+    /// of that file and of those after it then stays.
     pub fn withdraw(&self) -> bool {
         let mut mappings = self.files.iter().filter_map(|file| file.mapping.upgrade());
         mappings.all(|mapping| mapping.withdraw())

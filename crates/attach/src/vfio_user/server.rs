@@ -12,7 +12,7 @@
 //! [`VFIO_DESCRIPTORS_MAX`] (8) descriptors; a command other than DMA_MAP and SET_IRQS with a
 //! descriptor is refused with EINVAL. A command that needs no reply is executed in silence, also if
 //! it fails. The reply to a DMA or RESET command must be sent after its effect took place
-//! ([`Effect`]).
+//! ([`Effect`]). RESUME has two phases, each accepted once and in order; others are EINVAL.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

@@ -4,7 +4,8 @@
 //! frontend's end, and the relays of `causeway-holder` for either end. The module does not decode
 //! payloads; [`super::message`] does. A message with descriptors of other types than eventfds,
 //! pidfds, Unix sockets and memory files ends the connection. A send does not wait: if the socket's
-//! buffer is full, it fails with [`Reason::RepliesUnread`].
+//! buffer is full, it fails with [`Reason::RepliesUnread`]. The thread is the caller's: that of a
+//! dispatcher, of a native client, or of a relay.
 
 use std::os::fd::BorrowedFd;
 

@@ -6,7 +6,9 @@
 //! [`Request`](causeway_wire::mx::Request) and [`Event`](causeway_wire::mx::Event) define the
 //! effect of each kind. This module encodes and checks single entries; it keeps no state of
 //! requests, matches no answers to requests, and does not wait: a full ring returns false, and the
-//! caller keeps the entry. Requests and events are in order within their ring.
+//! caller keeps the entry. Requests and events are in order within their ring. The host side uses
+//! the rings in the application's thread that holds the endpoint, the NIC side in a dispatcher or,
+//! in direct mode, in the same thread.
 //!
 //! # Requests
 //!

@@ -1,10 +1,10 @@
 //! Answers of the holder while no causewayd runs.
 //!
 //! [`super::relay`] calls these methods in its thread, between the end of a connection to causewayd
-//! and the next; [`super::replay`] calls `VfioRelay::answer_frontend` for queries alone. No
-//! process uses the guest's memory once the process of causewayd has ended ([`crate::process`]).
-//! From then on the holder accepts every change of the set-up by itself, and the next causewayd
-//! receives the result:
+//! and the next; [`super::replay`] calls `VfioRelay::answer_frontend` for queries alone. No process
+//! uses the guest's memory once the process of causewayd has ended ([`crate::process`]). From then
+//! on the holder accepts every change of the set-up by itself, and the next causewayd receives the
+//! result:
 //!
 //! | command | answer |
 //! |---|---|
@@ -13,15 +13,16 @@
 //! | REGION_WRITE | success; delivered to the next causewayd after the replay, in order |
 //! | REGION_WRITE to a doorbell page | success; only the last is delivered, because a doorbell names no queue |
 //! | RESET | success; earlier writes are forgotten |
-//! | a second VERSION | EINVAL |
+//! | a second VERSION, REGION_WRITE of another length than its count | EINVAL |
 //! | RESUME, unknown commands | EOPNOTSUPP |
 //!
 //! While the process still runs, reads and queries alone are answered, and all other commands wait.
 //! A query without a remembered reply, a write beyond [`DEFERRED_MAX`] (64) or
 //! [`DEFERRED_BYTES_MAX`] (64 KiB), and each command before the version exchange wait for the next
 //! causewayd, and so do all commands behind them. After [`WAIT_MAX`] (4 s) a query that waits is
-//! refused with EIO, before QEMU declares the device dead at 5 s. A frontend is answered at most
-//! [`ANSWERS_PER_TURN`] (64) times in a turn of 1 ms.
+//! refused with EIO, before QEMU declares the device dead at 5 s; before the version exchange, and
+//! while a causewayd is connected to the holder, it waits without a time limit. A frontend is
+//! answered at most [`ANSWERS_PER_TURN`] (64) times in a turn of 1 ms.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

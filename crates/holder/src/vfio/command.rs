@@ -26,8 +26,8 @@ pub struct Command {
     pub message: RawMessage,
     /// Number of the command on the connection to causewayd.
     pub number: u16,
-    /// Whether the frontend expects a reply. The holder answers some commands itself and keeps
-    /// them for the next causewayd.
+    /// Whether the frontend expects a reply. The holder answers some commands itself and keeps them
+    /// for the next causewayd.
     pub wants_reply: bool,
     /// Whether commands behind this one must wait: the holder has no answer to it while causewayd
     /// is away.
@@ -81,7 +81,7 @@ impl DaemonSocket {
         Some(Self { stream: MessageStream::new(socket), number: 0 })
     }
 
-    /// Returns the next number that `is_free`.
+    /// Returns the next number that `is_free`. The caller leaves at least one of 2^16 free.
     pub fn next_number(&mut self, is_free: impl Fn(u16) -> bool) -> u16 {
         loop {
             self.number = self.number.wrapping_add(1);

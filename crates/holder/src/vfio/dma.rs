@@ -2,10 +2,10 @@
 //!
 //! While causewayd runs, it decides on each mapping, and the record follows its replies
 //! ([`super::record`], in the relay's thread). While none runs, the holder accepts mappings that
-//! keep the rules of causewayd's table, so that a frontend need not wait; such a mapping is
-//! *unconfirmed*, and is dropped if the next causewayd refuses it ([`super::replay`]): the device
-//! then uses less memory than the frontend granted. Mappings without a descriptor grant nothing and
-//! are not recorded.
+//! keep the rules of causewayd's table, except those about access flags and the length of the file,
+//! so that a frontend need not wait; such a mapping is *unconfirmed*, and is dropped if the next
+//! causewayd refuses it ([`super::replay`]): the device then uses less memory than the frontend
+//! granted. Mappings without a descriptor grant nothing and are not recorded.
 //!
 //! As in causewayd, at most 262,144 mappings ([`GRANTS_MAX`]) in 64 files are kept (about 100 bytes
 //! each); [`DmaRecord::map`] refuses a further one with ENOSPC, and one that overlaps another with

@@ -6,7 +6,7 @@
 //! the frontend's memory; after the last, causewayd restores the device, or makes the device report
 //! the loss to the driver. At most [`IN_FLIGHT_MAX`] (64) commands are unanswered. Meanwhile the
 //! frontend's queries are answered from memory, at least every [`REPLAY_CHECK`] (10 ms), and its
-//! other commands wait.
+//! other commands wait. A causewayd that hangs holds the replay without a time limit.
 //!
 //! A mapping that no causewayd has accepted before, and that causewayd refuses, is dropped and
 //! logged. Any other refusal, and an invalid reply, ends the frontend's connection. If causewayd
@@ -92,7 +92,8 @@ impl VfioRelay {
         Ok(())
     }
 
-    /// Sends the mappings. Returns the addresses of the unconfirmed mappings that causewayd refuses.
+    /// Sends the mappings. Returns the addresses of the unconfirmed mappings that causewayd
+    /// refuses.
     fn send_mappings(
         &mut self,
         dma: &DmaRecord,

@@ -1,12 +1,13 @@
 //! The process at the other end of a Unix socket: its pidfd and its supplementary groups (unix(7),
 //! `SO_PEERPIDFD`, `SO_PEERGROUPS`).
 //!
-//! The MX service calls [`process`] for a process that attaches, and `daemon::peer` calls
-//! [`groups`] for a connection of the control socket; the module decides nothing itself. The
-//! answers describe the process that connected, at the time of the connect, not the process that
-//! uses the socket now. Older kernels lack the options: callers derive no permission from an error
-//! (`daemon::peer` counts the primary group alone then). Calls are single system calls that do not
-//! block.
+//! The MX service calls [`process`] for a process that attaches, in the dispatcher's thread, and
+//! the holder for a causewayd that connects, in its main thread. `daemon::peer` calls [`groups`]
+//! for a connection of the control socket, in the acceptor's thread. The module decides nothing
+//! itself. The answers describe the process that connected, at the time of the connect, not the
+//! process that uses the socket now. Older kernels lack the options: callers derive no permission
+//! from an error (`daemon::peer` counts the primary group alone then). Calls are single system
+//! calls that do not block.
 
 use std::io;
 use std::mem::size_of;

@@ -169,8 +169,8 @@ impl AppMemoryPiece {
         std::ptr::with_exposed_provenance_mut(self.of.start.wrapping_add(self.at))
     }
 
-    /// Copies the bytes out by the kernel. Returns `false` if pages are missing; the loan is
-    /// withdrawn then.
+    /// Copies the first bytes out by the kernel. Returns `false` if pages are missing, or if `into`
+    /// is longer than the piece; the loan is withdrawn then.
     pub fn read_into(&self, into: &mut [u8]) -> bool {
         let by = self.whole.0.by.lock().unwrap_or_else(PoisonError::into_inner);
         let len = into.len();

@@ -12,7 +12,8 @@
 //! room a call returns EAGAIN or ENOBUFS, and frames that find the receive queue full are lost. The
 //! MTU is read once, when the socket is opened. A socket does not notice that an interface returns:
 //! the caller opens another. Opening needs CAP_NET_RAW. [`crate::net::receiver`] receives from the
-//! socket, the carriers of `raw` links and `mx::network` send by it.
+//! socket, the carriers of `raw` links and `mx::network` send by it, each in its caller's thread: a
+//! dispatcher's, or the application's of an endpoint in direct mode.
 
 use std::io;
 use std::mem::size_of;

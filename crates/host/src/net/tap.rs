@@ -165,7 +165,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
 
 impl TapInterface {
     /// Opens an interface, or creates it if it is missing. A created interface belongs to the user
-    /// of this process and is up.
+    /// of this process and is up. A name has at most 15 bytes; further bytes are ignored.
     ///
     /// # Errors
     /// The interface cannot be opened, created or configured.

@@ -5,8 +5,8 @@
 //! [`causeway_model::draft::host::resolve`], with at most 16 addresses in the order of the host;
 //! further addresses are ignored. Answers arrive in any order, in a thread of the resolver:
 //! `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be cancelled and
-//! has no timeout of its own. If no thread could be started, an error is logged once and every
-//! lookup fails at once, as if too many waited: links keep the addresses that they have.
+//! has no timeout of its own. If a thread could not be started, an error is logged; if none could,
+//! every lookup fails at once, as if too many waited: links keep the addresses that they have.
 //!
 //! The daemon calls [`start`] before it creates dispatchers, because threads inherit the sandbox of
 //! the thread that creates them. The module does not cache or retry; `super::pending` does.
@@ -29,8 +29,8 @@ struct QueuedLookup {
     host: String,
     port: u16,
     resolver: NameResolver,
-    /// Receives the answer: in a thread of the resolver, or in that of [`look_up`] if the lookup
-    /// is refused.
+    /// Receives the answer: in a thread of the resolver, or in that of [`look_up`] if the lookup is
+    /// refused.
     answer: Box<dyn FnOnce(ResolverAnswer) + Send>,
 }
 

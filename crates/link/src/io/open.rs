@@ -3,9 +3,9 @@
 //! [`super::service`] and `super::pending` call [`Links::open_kind`] in the shard of links; the
 //! returned carrier goes to the group. Links of one kind share a UDP socket with the same local
 //! address (tunnels: and the same private key); `tcp` and `tls` links together share the listening
-//! socket of an address. The module binds sockets, reads key and
-//! certificate files (at most [`KEY_FILE_BYTES_MAX`] (4,096) bytes for a key), and does not wait
-//! for peers; the file system may block it.
+//! socket of an address. The module binds sockets, reads key and certificate files (at most
+//! [`KEY_FILE_BYTES_MAX`] (4,096) bytes for a key), and does not wait for peers; the file system
+//! may block it.
 //!
 //! If an address, a file or an interface is missing, an error is returned and the caller drops the
 //! sources that no link uses; `super::pending` retries if the command allows it. Two links that

@@ -12,8 +12,9 @@
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
 //! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the
-//! rest is due in the next tick. The module does not retry connections of streams
-//! ([`super::stream::link`] does), nor handshakes of tunnels.
+//! rest is due in the next tick. Answers of the resolver and a reload open their links at once,
+//! without that bound. The module does not retry connections of streams ([`super::stream::link`]
+//! does), nor handshakes of tunnels.
 
 use std::net::SocketAddr;
 

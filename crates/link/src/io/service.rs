@@ -14,7 +14,8 @@
 //! [`super::names`], and sockets are non-blocking. Key and certificate files are read in its turn,
 //! so a file system that blocks delays all links. It has no ports, retransmits nothing, and
 //! forwards no frame from link to link. A turn takes at most [`NOTICES_PER_TURN_MAX`] (64) address
-//! notices; the rest waits for the next turn.
+//! notices; the rest waits for the next turn. A request for a link that is closed has no effect.
+//! The number of links is bounded by `crate::io::control` alone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -177,8 +178,8 @@ impl Links {
         }
     }
 
-    /// Opens a link and returns its membership for the group. With [`OnFailure::Retry`], a link that
-    /// cannot be opened is added in the state down.
+    /// Opens a link and returns its membership for the group. With [`OnFailure::Retry`], a link
+    /// that cannot be opened is added in the state down.
     fn open(
         &mut self,
         cx: &mut Context<'_>,

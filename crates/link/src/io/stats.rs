@@ -24,11 +24,11 @@ drop_reasons! {
         NoRoom => "no_room",
         /// The host refused to send: no route, or a closed port at the peer.
         Unreachable => "unreachable",
-        /// The frame is longer than the link carries (either direction), the host refused the datagram
-        /// as too long, or a frame for a stream is shorter than an Ethernet header.
+        /// The frame is longer than the link carries (either direction), the host refused the
+        /// datagram as too long, or a frame for a stream is shorter than an Ethernet header.
         TooBig => "too_big",
-        /// The link was down, or went down while the frame was queued. The frames of a datagram that a
-        /// used-up session cannot seal count once together.
+        /// The link was down, or went down while the frame was queued. The frames of a datagram
+        /// that a used-up session cannot seal count once together.
         Down => "down",
         /// The sender's memory was unmapped while the frame was read.
         SenderFault => "sender_fault",

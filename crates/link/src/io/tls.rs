@@ -5,8 +5,8 @@
 //! revocation lists; an expired certificate fails the handshake of a new connection, and does not
 //! end a live connection. At each new connection, at SIGHUP of the daemon and every `RENEW_NS` (1
 //! h), files are read again if one of them changed, for new connections only; faulty files leave
-//! the old configuration in use, or keep the link from opening at first. A longer file than
-//! [`CERTIFICATE_BYTES_MAX`] (1 MiB) is faulty.
+//! the old configuration in use and are read again the next time, or keep the link from opening at
+//! first. A longer file than [`CERTIFICATE_BYTES_MAX`] (1 MiB) is faulty.
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
 //! file system) and configures TLS; [`super::stream`] calls it in the shard of links, and moves the

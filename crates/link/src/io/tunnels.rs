@@ -335,8 +335,8 @@ impl TunnelSocket {
         self.execute();
     }
 
-    /// Receives about `budget` datagrams, until the turn's time is over. `polled`: whether the
-    /// call is a poll, or follows a readiness event.
+    /// Receives about `budget` datagrams, until the turn's time is over. `polled`: whether the call
+    /// is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> SourceProgress {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {

@@ -3,10 +3,10 @@
 //! [`super::service`] calls [`Links::view`] in the shard of links for a request of
 //! `super::control`, which adds the drops that the group counted. A link that is not open is shown
 //! as down with the reason; values that the kind does not have are absent. The module reads state
-//! only, but costs a few system calls per link (route MTU, TCP_INFO). `vnet` and `vxlan` links,
-//! and `raw` links with an interface that is up, are shown as *open*, because their protocols do
-//! not show whether the peer is alive. MTUs above 65535 are shown as 65535, and counters of a
-//! shared socket (`socket_*`) appear in the view of each link that shares it.
+//! only, but costs a few system calls per link (route MTU, TCP_INFO). `vnet` and `vxlan` links, and
+//! `raw` links with an interface that is up, are shown as *open*, because their protocols do not
+//! show whether the peer is alive. MTUs above 65535 are shown as 65535, and counters of a shared
+//! socket (`socket_*`) appear in the view of each link that shares it.
 
 use causeway_model::limits::UNDERLAY_MTU;
 use causeway_model::{LinkKind, udp_headers};

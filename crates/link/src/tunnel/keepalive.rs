@@ -1,13 +1,13 @@
 //! Datagrams that a tunnel sends by itself: heartbeats, their answers, and address announcements.
 //!
 //! Announcements are sent three times (again 100 ms later, and 300 ms after that,
-//! [`REPEAT_ANNOUNCEMENT_NS`]), because
-//! datagrams may be lost; a digest in each heartbeat finds the remaining differences, and
-//! the receiver then requests all addresses, at most once per [`SYNC_NS`] (1 s); if the digests
-//! still differ after that time, it removes the addresses that were not announced again. A tunnel
-//! announces at most [`ADDRESSES_MAX`] (4,096) addresses; [`Tunnel::announce`] refuses more, and
-//! the caller announces them again once [`Tunnel::has_room`]. As many of the peer are kept; its
-//! record with more is refused ([`Refusal::Directory`](crate::Refusal::Directory)).
+//! [`REPEAT_ANNOUNCEMENT_NS`]), because datagrams may be lost; a digest in each heartbeat finds the
+//! remaining differences, and the receiver then requests all addresses, at most once per
+//! [`SYNC_NS`] (1 s); if the digests still differ after that time, it removes the addresses that
+//! were not announced again. A tunnel announces at most [`ADDRESSES_MAX`] (4,096) addresses;
+//! [`Tunnel::announce`] refuses more, and the caller announces them again once
+//! [`Tunnel::has_room`]. As many of the peer are kept; its record with more is refused
+//! ([`Refusal::Directory`](crate::Refusal::Directory)).
 //!
 //! The module sends no frames and retransmits none. [`crate::health`] decides when a heartbeat is
 //! due and of which length; the datagrams go into the [`Sink`], without back-pressure, in the

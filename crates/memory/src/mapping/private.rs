@@ -1,10 +1,14 @@
 //! Private memory of this process, in the place of a file's: for an adapter of the machine, which
 //! reaches pages and not files.
 //!
-//! `causeway_endpoint` calls [`Mapping::private`] in an application that reaches its NIC through an
-//! adapter, for rings and for staging. The memory counts as every mapping does: a length of 0 or
-//! above [`REGION_BYTES_MAX`] (16 TiB), and a mapping beyond `MAPPINGS_MAX` (60,000), are refused.
-//! Pages are allocated at their first use, in the thread that touches them.
+//! Processes in guests (`clients/endpoint`, in the thread of the call) allocate the rings, the
+//! staging and the message buffers of a session by [`Mapping::private`] and register them with
+//! their adapter; causewayd does not call it. The memory is zeroed, has at most
+//! [`REGION_BYTES_MAX`] (16 TiB), and takes pages only when they are touched. It counts among the
+//! mappings and addresses of the process, but no peer's share is checked. A refusal of the kernel,
+//! also of the advice for children, and a mapping beyond the limit of the process are a
+//! [`MappingError`], and nothing stays mapped. A further call maps further memory; the drop unmaps
+//! it.
 
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
@@ -23,9 +27,9 @@ use crate::substitute;
 const HUGE: usize = 2 << 20;
 
 impl Mapping {
-    /// Maps `len` bytes of new, zeroed memory of this process, in huge pages where the kernel has them:
-    /// the memory begins at a multiple of 2 MiB. A child of `fork(2)` finds zeroes in its place, so the
-    /// kernel neither copies pages nor moves those of this process.
+    /// Maps `len` bytes of new, zeroed memory of this process, in huge pages where the kernel has
+    /// them: the memory begins at a multiple of 2 MiB. A child of `fork(2)` finds zeroes in its
+    /// place, so the kernel neither copies pages nor moves those of this process.
     ///
     /// # Errors
     /// [`MappingError`].

@@ -3,9 +3,10 @@
 //! At most 16 queues ([`crate::limits::EVENT_QUEUES_MAX`]) of up to 2^16 entries exist; a further
 //! one is refused with *limit exceeded*, a larger one or one with an unknown vector or too few
 //! pages with *bad parameter*, a queue beyond the pages of all queues with *limit exceeded*. An
-//! unknown queue is *bad resource*. A queue that completion queues report to cannot be destroyed
-//! (*bad resource state*). The mask of event types is that of the creation; masks and vectors
-//! cannot be changed, and the driver's consumer position is not read.
+//! unknown queue is *bad resource*; only the low 8 bits of its number count. A queue that
+//! completion queues report to cannot be destroyed (*bad resource state*). The mask of event types
+//! is that of the creation; masks and vectors cannot be changed, and the driver's consumer position
+//! is not read.
 //!
 //! The dispatcher executes the commands in a turn of the port's shard ([`crate::run_commands`],
 //! `super::dispatch`); afterwards `crate::event_queue` writes events into the queue.

@@ -5,12 +5,13 @@
 //! without a send queue is a target, which receives into the queues of its XRC domain; the shared
 //! receive queue that drivers name for XRC queue pairs is not used. The completion queues, the
 //! protection domain, the XRC domain of a target and the shared receive queue must exist (*bad
-//! resource*). The queues and the XRC domain cannot be destroyed while the queue pair names them;
-//! the protection domain can, and the queue pair keeps its number. A queue
-//! pair has up to 2^15 blocks and entries; longer queues, an unaligned doorbell record and too few
-//! pages are *bad parameter*. A queue pair beyond the adapter's number, or beyond the pages of all
-//! queues, is refused with *limit exceeded*. A query returns the stored context with the present
-//! state and positions. A destroyed queue pair gets no completions for its work requests;
+//! resource*); one that sends or receives nothing needs no completion queue for it, and one for
+//! memory registration no protection domain. The queues and the XRC domain cannot be destroyed
+//! while the queue pair names them; the protection domain can, and the queue pair keeps its number.
+//! A queue pair has up to 2^15 blocks and entries; longer queues, an unaligned doorbell record and
+//! too few pages are *bad parameter*. A queue pair beyond the adapter's number, or beyond the pages
+//! of all queues, is refused with *limit exceeded*. A query returns the stored context with the
+//! present state and positions. A destroyed queue pair gets no completions for its work requests;
 //! `verbs::subnet` has the effect on its peer. An unknown queue pair is *bad resource*.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.

@@ -1,15 +1,18 @@
 //! Commands about shared receive queues: receive memory pools, and the queues of XRC domains.
 //!
-//! Both are linked lists of entries of 32 to 2,048 bytes, up to 2^15 of them; cyclic rings and
-//! other sizes are refused with *bad parameter*. A queue of an XRC domain receives the messages
-//! that name it, from any target queue pair of its domain, and completes to its own completion
-//! queue; domain and completion queue must exist (*bad resource*) and stay as long as the queue.
-//! Its memory is checked as that of pools, and both count against the same limit: the port's queue
-//! pairs and 16 more, at most 2^14 ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages
-//! of all queues, is *limit exceeded*. An unknown queue is *bad resource*. The protection domain is
-//! not looked up. A queue that queue pairs receive from cannot be destroyed (*bad resource state*).
-//! A limit is reported once, at once if fewer entries are posted already, and 0 disarms it. Entries
-//! are read in `crate::receive_pool`.
+//! Both are linked lists of entries of 32 to 2,048 bytes, up to 2^15 of them; cyclic rings, other
+//! sizes, an unaligned doorbell record and too few pages are refused with *bad parameter*. Both
+//! have numbers of one table, and DESTROY and ARM commands serve either kind; QUERY_RMP of a queue
+//! of an XRC domain is *bad resource*, QUERY_XRC_SRQ of a pool answers void fields. A queue of an
+//! XRC domain receives the messages that name it, from any target queue pair of its domain, and
+//! completes to its own completion queue; domain and completion queue must exist (*bad resource*)
+//! and stay as long as the queue. Its memory is checked as that of pools, and both count against
+//! the same limit: the port's queue pairs and 16 more, at most 2^14
+//! ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages of all queues, is *limit
+//! exceeded*. An unknown queue is *bad resource*. The protection domain is not looked up. A queue
+//! that queue pairs receive from cannot be destroyed (*bad resource state*). A limit is reported
+//! once, at once if fewer entries are posted already, and 0 disarms it. Entries are read in
+//! `crate::receive_pool`.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 

@@ -3,12 +3,12 @@
 //! MODIFY_NIC_VPORT_CONTEXT checks everything before the first change: lists of more than 16
 //! entries, unknown lists, an MTU above the port's and another permanent address are *bad
 //! parameter*. It ignores the selection of inline modes and change events. The addresses and VLANs
-//! in a list are not checked. A GID index of 256 or more is *bad index*, an entry with an Ethernet
-//! address other than the port's *bad parameter*, unless the entry deletes. MODIFY_VPORT_STATE has
-//! no effect: the link is up. Partition keys are the default partition alone. Contexts of
-//! InfiniBand ports are not served (*bad operation*). The values are kept in `crate::vport`; the
-//! service that forwards the group's frames learns the operator's address of the port alone, none
-//! of these lists.
+//! in a list are not checked, and of a list longer than the input the entries that are there are
+//! taken. A GID index of 256 or more is *bad index*, an entry with an Ethernet address other than
+//! the port's *bad parameter*, unless the entry deletes. MODIFY_VPORT_STATE has no effect: the link
+//! is up. Partition keys are the default partition alone. Contexts of InfiniBand ports are not
+//! served (*bad operation*). The values are kept in `crate::vport`; the service that forwards the
+//! group's frames learns the operator's address of the port alone, none of these lists.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 

@@ -37,7 +37,7 @@ type FieldMap<T> = HashMap<Fields, T, foldhash::fast::RandomState>;
 pub(crate) struct Verdict {
     interfaces: [u32; limits::INTERFACES_PER_FRAME_MAX],
     count: usize,
-    /// Value that completions carry.
+    /// Value that completions carry: of the entry that named the last of the interfaces.
     pub tag: u32,
 }
 

@@ -2,17 +2,18 @@
 //!
 //! An entry holds the first bytes of the frame and names the others by local keys. The head is
 //! copied once ([`limits::HEAD_BYTES`]); lengths and checksums that the driver leaves to the device
-//! are then written to the copy, so that a frame with an offload has valid header fields and
-//! the sum over the pseudo-header in its checksum field. The driver's values there are ignored.
+//! are then written to the copy, so that a frame with an offload has valid header fields and the
+//! sum over the pseudo-header in its checksum field. The driver's values there are ignored.
 //!
 //! An entry with a segmentation request becomes one frame with an offload, which the receiver cuts
 //! if it must. A segmentation request that does not agree with the frame's headers, or a frame
 //! below 14 bytes, drops the frame; the entry then completes as if the frame had been sent. An
-//! entry that cannot be read, or that names memory without permission, completes with an error, and
-//! its queue goes to the error state; posted entries are flushed with completions only if the
-//! driver asked for that and the queue can be read. A completion queue without room stops the send
-//! queue, too. A call takes at most [`limits::ENTRIES_PER_CALL_MAX`] (64) entries, and never waits.
-//! `hca::switch` is the caller, in the dispatcher's turn.
+//! entry that cannot be read, that names memory without permission, or whose frame is longer than
+//! [`limits::FRAME_BYTES_MAX`] (65,557 bytes), completes with an error, and its queue goes to the
+//! error state; posted entries are flushed with completions only if the driver asked for that and
+//! the queue can be read. A completion queue without room stops the send queue, too. A call takes
+//! at most [`limits::ENTRIES_PER_CALL_MAX`] (64) entries, and never waits. `hca::switch` is the
+//! caller, in the dispatcher's turn.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_verbs::region::{Regions, Rights};

@@ -65,7 +65,7 @@ impl RecordSpace {
     }
 
     /// Allocates the memory of a range of bytes. Returns `None` if the host has none left, or the
-    /// range lies outside of the file.
+    /// range lies outside of the file; never for the space of a [`View`] alone.
     pub(super) fn reserve(&mut self, bytes: Range<usize>) -> Option<()> {
         let Some(memory) = &mut self.memory else { return Some(()) };
         if bytes.end > self.view.len() {

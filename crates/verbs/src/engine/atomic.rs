@@ -12,7 +12,7 @@
 //! responder permit them: else the request fails with [`Status::RemoteInvalidRequest`] or
 //! [`Status::RemoteAccess`], and both queue pairs move to the error state. `connected.rs` calls
 //! this module after it has found the responder. Masked operations and operands of other lengths
-//! are not supported.
+//! are not supported. All of it runs in the dispatcher's thread that serves the subnet.
 
 use causeway_memory::{Cursor, Map, OutOfGrant};
 

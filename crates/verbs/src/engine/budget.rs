@@ -6,6 +6,8 @@
 //! multicast member takes bytes in place of a message. A connected message is cut where the bytes
 //! end and continues in a later call. Datagrams and page lists are copied whole, so that they may
 //! exceed the rest of the bytes by one datagram or list; the budget then is spent, never negative.
+//! A spent budget is no error: the call returns, and the work waits for the next call. A budget is
+//! a value of the dispatcher's thread that serves the subnet.
 
 /// The work that a call may do: messages that it may begin and bytes that it may copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -86,8 +86,8 @@ impl<Q: Queues> Subnet<Q> {
         Some((addr, segment.len))
     }
 
-    /// Copies between the requester's memory and adjacent pages of the responder's. Returns `None` if
-    /// the responder does not permit it, or has other memory.
+    /// Copies between the requester's memory and adjacent pages of the responder's. Returns `None`
+    /// if the responder does not permit it, or has other memory.
     #[inline]
     fn copy_ranges(
         &self,

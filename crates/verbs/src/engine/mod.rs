@@ -24,9 +24,9 @@
 //! | `xrc.rs` | receive queues that requests of extended connections name |
 //!
 //! # Cost
-//! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes a look-up of each
-//! queue pair, a look-up of a region per segment on either side, a copy, and no allocation. A longer
-//! message continues over steps, each of at most this length and of
+//! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes a look-up of
+//! each queue pair, a look-up of a region per segment on either side, a copy, and no allocation. A
+//! longer message continues over steps, each of at most this length and of
 //! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
 //! rights again, so that a key that its owner invalidates stops the message. The place of a message
 //! that ran out of budget is kept in its queue pair. Each range beyond the first takes
@@ -196,8 +196,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Returns the bytes of the budget that the ranges of a copy take beside its payload. A range on
-    /// either side is part of the message.
+    /// Returns the bytes of the budget that the ranges of a copy take beside its payload. A range
+    /// on either side is part of the message.
     fn cost(&self) -> u64 {
         let further = |spans: &Vec<Span>| spans.len().saturating_sub(1) as u64;
         further(&self.from).saturating_add(further(&self.to)).saturating_mul(SPAN_BYTES)
@@ -396,7 +396,8 @@ impl<Q: Queues> Subnet<Q> {
         }
     }
 
-    /// Ends the work request in progress with success; no responder received a message that is lost.
+    /// Ends the work request in progress with success; no responder received a message that is
+    /// lost.
     #[inline]
     fn succeed(&mut self, origin: &Origin, requester: &mut Requester, is_lost: bool) {
         requester.is_busy = false;

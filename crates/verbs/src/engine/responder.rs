@@ -365,10 +365,10 @@ impl<Q: Queues> Subnet<Q> {
         }
     }
 
-    /// Ends messages of queue pairs that a reset took out of an adapter, at most `most`. Returns the
-    /// queue pairs once the messages of all have ended; `None` if the adapter has none, or messages
-    /// are left ([`Adapter::has_unfinished`](crate::Adapter::has_unfinished)). The caller of
-    /// [`Subnet::clear`] calls it until none is left; [`Subnet::remove`] calls it itself.
+    /// Ends messages of queue pairs that a reset took out of an adapter, at most `most`. Returns
+    /// the queue pairs once the messages of all have ended; `None` if the adapter has none, or
+    /// messages are left ([`Adapter::has_unfinished`](crate::Adapter::has_unfinished)). The caller
+    /// of [`Subnet::clear`] calls it until none is left; [`Subnet::remove`] calls it itself.
     pub fn cut_retired(&mut self, id: AdapterId, most: usize) -> Option<Retired> {
         for _ in 0..most {
             let adapter = self.adapter_mut(id)?;

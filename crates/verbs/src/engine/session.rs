@@ -1,9 +1,18 @@
 //! Messages between queue pairs and the service of their adapter ([`crate::session`]).
 //!
 //! `connected.rs` calls [`Subnet::session_request`] for a request whose peer is the service, in the
-//! requester's [`Subnet::progress`]; the message is copied into private memory once. The owner of
-//! the subnet calls [`Subnet::answer_sessions`] when a session has messages, and again while a
-//! process has no receive work request posted. Nothing here waits or allocates.
+//! requester's [`Subnet::progress`]; the message is copied into private memory once, and a
+//! [`Session`](crate::session::Session) begins with the first. A request that is no send, is longer
+//! than 160 bytes ([`SESSION_MESSAGE_BYTES`]), or that the service or session refuses fails with
+//! [`Status::RemoteInvalidRequest`], and its queue pair with it; one that finds the session full
+//! waits without end, unless as many requests of the adapter wait as it permits (`wait.rs`).
+//!
+//! `causeway-hca` calls [`Subnet::answer_sessions`] in its turn, and again while a process has no
+//! receive work request posted: each message takes one, as a solicited completion. A receive work
+//! request that is too short, or that names memory without permission, completes with an error, and
+//! its queue pair fails; a spent budget leaves the rest for the next call. The number of sessions
+//! has no limit but that of the adapter's queue pairs and of the service. Nothing here blocks. All
+//! of it runs in the dispatcher's thread that serves the subnet.
 
 use causeway_memory::Cursor;
 
@@ -32,8 +41,8 @@ enum Answer {
 }
 
 impl<Q: Queues> Subnet<Q> {
-    /// Sets the service behind [`SERVICE_QPN`] of an adapter; `None` removes it. Sessions of the last
-    /// service end, and their queue pairs move to the error state.
+    /// Sets the service behind [`SERVICE_QPN`] of an adapter; `None` removes it. Sessions of the
+    /// last service end, and their queue pairs move to the error state.
     pub fn set_session_service(&mut self, id: AdapterId, service: Option<Box<dyn SessionService>>) {
         self.end_sessions(id);
         if let Some(adapter) = self.adapter_mut(id) {
@@ -49,9 +58,9 @@ impl<Q: Queues> Subnet<Q> {
         }
     }
 
-    /// Passes messages of an adapter's sessions to their processes, within the budget. Sessions that
-    /// their service ended fail their queue pairs. Returns whether a session has messages that its
-    /// process has no room for.
+    /// Passes messages of an adapter's sessions to their processes, within the budget. Sessions
+    /// that their service ended fail their queue pairs. Returns whether a session has messages that
+    /// its process has no room for.
     pub fn answer_sessions(&mut self, id: AdapterId, budget: &mut Budget) -> bool {
         let Some(adapter) = self.adapter(id).filter(|adapter| !adapter.sessions.is_empty()) else {
             return false;
@@ -196,8 +205,8 @@ impl<Q: Queues> Adapter<Q> {
         Answer::Sent
     }
 
-    /// Copies a message into the receive work request that a queue pair has taken. Returns the status
-    /// of a failure.
+    /// Copies a message into the receive work request that a queue pair has taken. Returns the
+    /// status of a failure.
     fn fill_receive(&self, number: u32, message: &[u8], scratch: &mut Scratch) -> Option<Status> {
         let pair = self.queue_pairs.get(number)?;
         let (segments, len) = (&pair.responder.work.segments, message.len() as u64);

@@ -10,8 +10,9 @@
 //!
 //! After a restart of the daemon, adapters are restored one after another. A request of a restored
 //! queue pair to an adapter that is not restored yet waits beside these times, until
-//! [`Adapter::await_peers`](crate::Adapter::await_peers) ends: its guest did not end the connection. Such
-//! requests do not count to the adapter's limit; each restored queue pair has one at most.
+//! [`Adapter::await_peers`](crate::Adapter::await_peers) ends: its guest did not end the
+//! connection. Such requests do not count to the adapter's limit; each restored queue pair has one
+//! at most.
 //!
 //! A waiting request blocks the later requests of its queue pair, and no other queue pair. A reset
 //! or destruction of the queue pair ends the wait without a completion. The dispatcher polls it in
@@ -25,8 +26,8 @@ use crate::subnet::Subnet;
 use crate::transport::Refusal;
 use crate::work::Status;
 
-/// Waiting times of the 5-bit code of the receiver-not-ready timer, in units of 10 us
-/// (InfiniBand specification, table 45).
+/// Waiting times of the 5-bit code of the receiver-not-ready timer, in units of 10 us (InfiniBand
+/// specification, table 45).
 const RNR_TIMES: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -88,8 +89,8 @@ pub(super) fn rnr_time(code: u8, retries: u8) -> Option<u64> {
 }
 
 impl<Q: Queues> Subnet<Q> {
-    /// Makes a request wait, or fails it if it has waited for `total_ns`, or if as many requests wait
-    /// as the adapter permits.
+    /// Makes a request wait, or fails it if it has waited for `total_ns`, or if as many requests
+    /// wait as the adapter permits.
     pub(super) fn wait(
         &mut self,
         origin: &Origin,
@@ -161,8 +162,8 @@ impl<Q: Queues> Subnet<Q> {
         }
     }
 
-    /// Returns the time until which a request that found no responder waits for the restoration of the
-    /// peer's adapter, in nanoseconds; `None` if the refusal has another cause.
+    /// Returns the time until which a request that found no responder waits for the restoration of
+    /// the peer's adapter, in nanoseconds; `None` if the refusal has another cause.
     pub(super) fn restart_wait_ns(
         &self,
         origin: &Origin,

@@ -1,18 +1,19 @@
 //! Extended reliable connections (InfiniBand specification, annex A14): the receive queue that a
 //! request names.
 //!
-//! An initiator sends, its peer (a target) receives. A target has no receive queue and no process of
-//! its own: each request, also a write, read or atomic operation, names a shared receive queue, which
-//! must be in the target's XRC domain. That queue gives the receive work requests, their completion
-//! queue, and the protection domain of the memory that the request reaches; the access rights are
-//! the target's. So a process that shares a target with others is protected by its own domain.
+//! An initiator sends, its peer (a target) receives. A target has no receive queue and no process
+//! of its own: each request, also a write, read or atomic operation, names a shared receive queue,
+//! which must be in the target's XRC domain. That queue gives the receive work requests, their
+//! completion queue, and the protection domain of the memory that the request reaches; the access
+//! rights are the target's. So a process that shares a target with others is protected by its own
+//! domain.
 //!
 //! A request that names no queue, or a queue of another XRC domain, fails with
-//! [`Status::RemoteInvalidRequest`], the target reports
-//! an invalid request, and both queue pairs move to the error state. If the queue is destroyed while
-//! a message is under way, the message fails in the same way and its receive work request gets no
-//! completion. `connected.rs` selects the queue before each step of a message; there is no limit but
-//! that of the queues of the adapter.
+//! [`Status::RemoteInvalidRequest`], the target reports an invalid request, and both queue pairs
+//! move to the error state. If the queue is destroyed while a message is under way, the message
+//! fails in the same way and its receive work request gets no completion. `connected.rs` selects
+//! the queue before each step of a message; there is no limit but that of the queues of the
+//! adapter. All of it runs in the dispatcher's thread that serves the subnet.
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::responder::{Fault, Received};

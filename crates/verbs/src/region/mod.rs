@@ -26,7 +26,8 @@ use crate::limits::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
 pub use table::{RegionLimits, Regions, key_of};
 
 bitflags::bitflags! {
-    /// The accesses that a region or queue pair permits. The bits are part of the format of records.
+    /// The accesses that a region or queue pair permits. The bits are part of the format of
+    /// records.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Rights: u8 {
         /// Permits the owner's queue pairs to read: payload of sends and writes.
@@ -179,8 +180,8 @@ impl Region {
         pages.get(index)?.checked_add(inside)
     }
 
-    /// Returns the guest address of bytes that [`Self::permits`] accepted, if their pages are adjacent
-    /// in the guest. Compares the addresses of all pages of the range.
+    /// Returns the guest address of bytes that [`Self::permits`] accepted, if their pages are
+    /// adjacent in the guest. Compares the addresses of all pages of the range.
     #[inline]
     fn adjacent(&self, (address, len): (u64, u64)) -> Option<u64> {
         let start = self.contiguous((address, len));

@@ -132,8 +132,8 @@ impl Regions {
     /// and once only.
     ///
     /// # Errors
-    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have more
-    /// than `most` ranges. Nothing is lent then.
+    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have
+    /// more than `most` ranges. Nothing is lent then.
     pub fn lend(
         &mut self,
         key: u32,
@@ -202,8 +202,8 @@ impl Regions {
     }
 
     /// Returns the guest address of bytes whose pages are adjacent in the guest, if the access is
-    /// permitted. `None` decides nothing: [`Self::resolve`] has the reason, or more than a span. The
-    /// time follows from the number of pages in the range.
+    /// permitted. `None` decides nothing: [`Self::resolve`] has the reason, or more than a span.
+    /// The time follows from the number of pages in the range.
     #[inline]
     pub(crate) fn adjacent(
         &self,

@@ -4,7 +4,9 @@
 //! client accepts an answer with its own address only: without the exchange no clone of a snapshot
 //! would get an answer by unicast. Options are not changed, the client identifier (option 61)
 //! included: a server that finds a client identifier does not use `chaddr` to tell clients apart
-//! (RFC 2131, 4.2), so clones need different client identifiers, or none.
+//! (RFC 2131, 4.2), so clones need different client identifiers, or none. `super` calls the module
+//! for each frame of a port with `guest_mac`, in the dispatcher's turn; a packet that is cut off
+//! keeps its content.
 
 use super::{MacExchange, put_u16, u16_at, updated};
 use crate::{ipv4, udp};

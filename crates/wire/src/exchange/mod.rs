@@ -3,7 +3,7 @@
 //! The clones of one snapshot have equal addresses. The switch gives each clone an address of its
 //! own and exchanges the two in each frame of the clone, before the source is checked, and in each
 //! frame for the clone, in the private copy of its headers. Caller: `ethernet`, for ports with
-//! `guest_mac`.
+//! `guest_mac`. It runs in the dispatcher's turn.
 //!
 //! # What is exchanged
 //! - Destination and source of the Ethernet header. Group addresses are not exchanged, because both
@@ -28,8 +28,8 @@
 //! # Properties
 //! The exchange is its own inverse: applied twice, it restores every byte (an ICMPv6 checksum of
 //! 0xffff becomes 0, which is equal in ones' complement). It never changes the length of a frame.
-//! An incorrect checksum stays incorrect. The work is bounded by the length of the given bytes:
-//! at most 24 options.
+//! An incorrect checksum stays incorrect. The work is bounded by the length of the given bytes: at
+//! most 24 options.
 
 pub mod arp;
 pub mod dhcp;
@@ -68,8 +68,8 @@ enum Content {
 }
 
 impl MacExchange {
-    /// Returns the exchange of two addresses. Both must be unicast: group addresses of a frame would
-    /// be exchanged too.
+    /// Returns the exchange of two addresses. Both must be unicast: group addresses of a frame
+    /// would be exchanged too.
     pub const fn new(one: [u8; 6], other: [u8; 6]) -> Self {
         Self { one, other }
     }

@@ -9,7 +9,8 @@
 //! Unknown groups, the groups for on-demand paging, IPoIB and the eswitch, and flow tables for sent
 //! frames are all zeroes: the device has none of these. Present and largest values are the same;
 //! the device accepts SET_HCA_CAP and ignores the driver's choice. The module checks no value;
-//! [`Capabilities::emit`] fails only if the block is too short.
+//! [`Capabilities::emit`] fails only if the block is too short. The device runs in the dispatcher's
+//! turn.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;

@@ -13,7 +13,8 @@
 //! (the capability `command_checksum` is 0) nor the token, index and alignment of mailboxes: it
 //! never answers [`DeliveryStatus::Signature`], [`DeliveryStatus::Token`] or
 //! [`DeliveryStatus::BlockNumber`]. [`DeliveryStatus`] reports that a command could not be read or
-//! answered; the result of an executed command is its [`Status`].
+//! answered; the result of an executed command is its [`Status`]. The device runs in the
+//! dispatcher's turn.
 
 use super::field::{at, codes, layout};
 

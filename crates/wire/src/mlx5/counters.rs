@@ -7,7 +7,7 @@
 //! packet exists between two adapters of a host. Of a set it fills [`QueueOutput::out_of_buffer`]
 //! alone, with the frames of Ethernet receive queues: messages of queue pairs are not counted in
 //! sets. It ignores requests to clear (`clears`): drivers of a virtual function compute
-//! differences. Counters wrap around at their width.
+//! differences. Counters wrap around at their width. The device runs in the dispatcher's turn.
 
 use super::field::{at, layout};
 

@@ -11,7 +11,8 @@
 //! emits the events of completion queues, queue pairs, shared receive queues and commands; types of
 //! path migration, page requests, page faults, ports and the virtual port are only described.
 //! Errors of completion queues always carry [`CompletionQueueFault::Overrun`], also if the memory
-//! could not be written. An event whose type no queue selects in its mask is lost and counted.
+//! could not be written. An event whose type no queue selects in its mask is lost and counted. The
+//! device runs in the dispatcher's thread.
 
 use super::field::{Value as _, at, codes, layout};
 use crate::Truncated;

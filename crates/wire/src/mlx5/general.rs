@@ -5,9 +5,9 @@
 //! them in the answer to QUERY_HCA_CAP, with numbers of objects and queue sizes lowered to the
 //! port's limits; guest drivers parse them. A field whose value is 0 or false is not offered. The
 //! values are offers, not limits that this module enforces: the device's commands keep them, and a
-//! test of `mlx5` compares the offers with the device's limits.
-//! Fields of InfiniBand links are described for completeness: the port is Ethernet
-//! ([`PORT_ETHERNET`]).
+//! test of `mlx5` compares the offers with the device's limits. Fields of InfiniBand links are
+//! described for completeness: the port is Ethernet ([`PORT_ETHERNET`]). The device runs in the
+//! dispatcher's turn.
 
 #[cfg(doc)]
 use super::capability::{Atomic, Ethernet, Roce};
@@ -52,8 +52,8 @@ layout! {
         log_max_region: u8 = at(0x21, 1, 7),
         /// The offset of a UMR work request has more than 16 bits.
         has_extended_translation_offset: bool = at(0x23, 0, 1),
-        /// Binary logarithm of the entries of a list of ranges. Linux takes this for the longest page
-        /// list of a fast registration.
+        /// Binary logarithm of the entries of a list of ranges. Linux takes this for the longest
+        /// page list of a fast registration.
         log_max_range_list: u8 = at(0x23, 2, 6),
         /// Binary logarithm of the outstanding reads and atomic operations of a requester.
         log_max_requester_resources: u8 = at(0x29, 2, 6),
@@ -101,13 +101,13 @@ layout! {
         has_completion_resize: bool = at(0x44, 1, 1),
         /// Events of completion queues may be moderated.
         has_completion_moderation: bool = at(0x44, 2, 1),
-        /// The driver may set the begin of the moderation period, of which only the last event exists
-        /// here. mlx5e refuses `ethtool -C` without.
+        /// The driver may set the begin of the moderation period, of which only the last event
+        /// exists here. mlx5e refuses `ethtool -C` without.
         has_period_mode: bool = at(0x44, 3, 1),
         /// A queue pair may block its own multicast messages.
         has_multicast_loopback_block: bool = at(0x45, 0, 1),
-        /// A queue pair may send under another number. On InfiniBand links, the driver then
-        /// creates a queue pair for each partition key.
+        /// A queue pair may send under another number. On InfiniBand links, the driver then creates
+        /// a queue pair for each partition key.
         has_datagram_source: bool = at(0x47, 0, 1),
         /// XRC exists. Drivers do not start without.
         has_extended_connection: bool = at(0x47, 4, 1),

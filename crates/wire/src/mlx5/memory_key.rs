@@ -10,7 +10,8 @@
 //! lengths only; rights, ranges and limits are checked by `verbs::region`. The device refuses the
 //! access modes [`AccessMode::RangeList`] and [`AccessMode::FixedRangeList`] with *bad parameter*,
 //! and ignores the order flags (`relaxed_*`, `SMALL_FENCE`), the binding of a key to a queue pair,
-//! and `requires_valid` and `requires_free` of [`UpdateControl`].
+//! and `requires_valid` and `requires_free` of [`UpdateControl`]. The device runs in the
+//! dispatcher's turn.
 
 use super::field::{at, codes, layout};
 

@@ -23,7 +23,8 @@
 //! | [`steering`] | receive tables and flow tables |
 //!
 //! Limits: a send queue entry has at most [`work_request::ENTRY_MAX`] bytes; lists end with the
-//! bytes that are passed. Nothing here allocates.
+//! bytes that are passed. Nothing here allocates. The device calls them in the dispatcher's thread;
+//! only the PCI identifiers and offsets of [`registers`] are read in the control thread of a port.
 
 pub mod capability;
 pub mod command;

@@ -10,7 +10,8 @@
 //! MODIFY_HCA_VPORT_CONTEXT and QUERY_HCA_VPORT_GID of InfiniBand links.
 //!
 //! Guests send the codes; `mlx5` reads them from [`super::command::InputHeader`], and prints the
-//! names in log lines. The module has no layout of inputs: those are beside their objects.
+//! names in log lines. The module has no layout of inputs: those are beside their objects. The
+//! device runs in the dispatcher's turn.
 
 use super::field::codes;
 

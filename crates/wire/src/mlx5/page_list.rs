@@ -10,7 +10,7 @@
 //! The flags are masked off and ignored: rights are those of the memory key. This module does not
 //! check that an address is aligned to the page size or granted, that the list is long enough for
 //! its object, or the page size; `mlx5::page_list` refuses a list that is too short, and pages
-//! above 2 GiB, and checks the grant at each access.
+//! above 2 GiB, and checks the grant at each access. The device runs in the dispatcher's turn.
 
 /// Length of an entry, in bytes.
 pub const ENTRY_LEN: usize = 8;

@@ -11,7 +11,8 @@
 //! UC, UD, QP1 and UMR queue pairs and refuses the other services with *bad parameter*. It applies
 //! of a path the destination's Ethernet address and GID and the acknowledgement time-out; it has no
 //! alternate path, signatures, rate limits or congestion notification, and ignores fields about
-//! them. Local identifiers of InfiniBand links are only described.
+//! them. Local identifiers of InfiniBand links are only described. The device runs in the
+//! dispatcher's turn.
 
 use super::field::{at, codes, layout};
 
@@ -353,8 +354,8 @@ impl QueuePairContext {
         ReceiveQueueType::from_raw(self.receive_queue_type)
     }
 
-    /// Returns whether the queue pair is the receiving end of an extended reliable connection. Linux
-    /// makes these, and only these, without a send queue.
+    /// Returns whether the queue pair is the receiving end of an extended reliable connection.
+    /// Linux makes these, and only these, without a send queue.
     pub fn is_xrc_target(&self) -> bool {
         self.service() == Some(Service::ExtendedReliableConnection) && self.has_no_send_queue
     }

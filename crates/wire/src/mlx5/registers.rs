@@ -4,13 +4,12 @@
 //! A driver accesses the initialisation segment in 32-bit big-endian words. Doorbell pages are
 //! shared memory, and the device reads none: doorbell records have the same values.
 //!
-//! Of this module the device uses the layouts of ACCESS_REG (`mlx5::command::register`); the
-//! offsets of the segment and the PCI identifiers serve the tests of `mlx5`, and the device has
-//! constants of its own (`mlx5::registers`, `mlx5::config_space`). Only lengths are checked here.
-//! The device answers PTYS, PMTU, PVLC and PAOS with a fixed link (Ethernet, 100 Gbit/s, up) and
-//! any other register, [`ECHO`] included, with the bytes of the input; writes change nothing, and
-//! register 0 is *bad parameter*. The InfiniBand fields and constants are only described; the
-//! device leaves them 0.
+//! The device reads the offsets of the segment and the PCI identifiers in the control thread of a
+//! port (`mlx5::registers`, `mlx5::config_space`), and executes ACCESS_REG in the dispatcher's turn
+//! (`mlx5::command::register`). Only lengths are checked here. The device answers PTYS, PMTU, PVLC
+//! and PAOS with a fixed link (Ethernet, 100 Gbit/s, up) and any other register, [`ECHO`] included,
+//! with the bytes of the input; writes change nothing, and register 0 is *bad parameter*. The
+//! InfiniBand fields and constants are only described; the device leaves them 0.
 
 use super::field::{at, layout};
 

@@ -7,7 +7,7 @@
 //!
 //! The device ignores the fence and the signature of [`ControlSegment`], the rate, service level
 //! and local identifier of [`DatagramSegment`] (fields of InfiniBand links), and refuses entries of
-//! masked atomic operations.
+//! masked atomic operations. The device runs in the dispatcher's turn.
 
 use super::completion_queue::CompletionOpcode;
 use super::field::{at, codes, layout};

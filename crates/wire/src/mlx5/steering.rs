@@ -12,7 +12,7 @@
 //! searches tables of [`TableType::Receive`] by [`CRITERIA_OUTER`] alone: tables of other types
 //! have no effect, groups with other criteria match nothing, and counters of entries do not count
 //! (a query of a flow counter answers zero). It refuses an interface that asks for merging of
-//! segments.
+//! segments. The device runs in the dispatcher's turn.
 
 use super::field::{at, codes, layout};
 

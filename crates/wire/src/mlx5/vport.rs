@@ -172,8 +172,7 @@ codes! {
 pub const L3_IPV4: u8 = 0;
 /// [`RoceAddress::layer3`]: IPv6.
 pub const L3_IPV6: u8 = 1;
-/// Offset of [`RoceAddress`] in the input of SET_ROCE_ADDRESS and the output of
-/// QUERY_ROCE_ADDRESS.
+/// Offset of [`RoceAddress`] in the input of SET_ROCE_ADDRESS and the output of QUERY_ROCE_ADDRESS.
 pub const ROCE_ADDRESS: usize = 0x10;
 
 layout! {
@@ -195,8 +194,8 @@ layout! {
 }
 
 impl RoceAddress {
-    /// Returns true if the entry is deleted: without GID and without Ethernet address. Drivers leave
-    /// a version in deleted entries.
+    /// Returns true if the entry is deleted: without GID and without Ethernet address. Drivers
+    /// leave a version in deleted entries.
     pub fn is_deleted(&self) -> bool {
         self.gid == [0; 16] && self.mac == [0; 6]
     }

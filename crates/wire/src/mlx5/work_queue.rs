@@ -10,7 +10,7 @@
 //! only. The device accepts Ethernet queues that are [`WorkQueueType::Cyclic`] and pools and XRC
 //! queues that are linked lists, with up to 2^15 entries or blocks; it refuses strides, hairpin
 //! queues and receive queues in a pool with *bad parameter*, and a link that leaves the ring breaks
-//! the queue.
+//! the queue. The device runs in the dispatcher's turn.
 
 use super::field::{at, codes, layout};
 

@@ -1,9 +1,10 @@
 //! Entries of a send queue: the segments of an operation in their order, read and written.
 //!
 //! An entry begins with a [`ControlSegment`], which has the operation and the length. The segments
-//! that follow depend on the operation and on the queue's kind ([`SendQueueKind`]). An entry has at most
-//! [`ENTRY_MAX`] bytes and fills whole blocks of [`BLOCK`] bytes; it may continue at the ring's
-//! begin. [`SendRequest::parse`] expects one contiguous copy of [`ControlSegment::len`] bytes.
+//! that follow depend on the operation and on the queue's kind ([`SendQueueKind`]). An entry has at
+//! most [`ENTRY_MAX`] bytes and fills whole blocks of [`BLOCK`] bytes; it may continue at the
+//! ring's begin. [`SendRequest::parse`] expects one contiguous copy of [`ControlSegment::len`]
+//! bytes.
 //!
 //! Guests write entries. The device parses them: `mlx5::send_entry` for queue pairs, which turns
 //! them into work of `causeway_verbs`, and `mlx5::ethernet::transmit` for frames; after an error it
@@ -12,7 +13,8 @@
 //! The parser checks that the size is not 0 and within the bytes, that the queue's kind has the
 //! operation, and that all segments are complete. It does not check keys, addresses and total
 //! lengths (`causeway_verbs` does), or the queue number and index in the control segment. It parses
-//! masked atomic operations, which the device does not offer.
+//! masked atomic operations, which the device does not offer. The device runs in the dispatcher's
+//! turn.
 
 pub use super::segment::*;
 
@@ -183,7 +185,8 @@ impl<'a> FrameRequest<'a> {
     /// Parses an entry. Returns `None` for an entry without effect ([`SendOpcode::Nop`]).
     ///
     /// # Errors
-    /// As for [`SendRequest::parse`] of [`SendQueueKind::Ethernet`]; entries without a frame are refused.
+    /// As for [`SendRequest::parse`] of [`SendQueueKind::Ethernet`]; entries without a frame are
+    /// refused.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Error> {
         let control = ControlSegment::parse(bytes)?;

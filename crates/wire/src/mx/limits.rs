@@ -7,7 +7,9 @@
 //!
 //! A correct host side stays below a number of objects by waiting: its request is deferred at
 //! [`SENDS_MAX`], a connect waits at [`PARTNERS_MAX`] until a number is free or the connect times
-//! out, and a further region at [`REGIONS_MAX`] is refused with an error.
+//! out, and a further region at [`REGIONS_MAX`] is refused with an error. The host side runs in the
+//! application's thread that holds the endpoint, the NIC side in a dispatcher's turn or, in direct
+//! mode, in the same thread.
 
 use crate::mxoe;
 

@@ -12,7 +12,9 @@
 //! without room is not acknowledged to its sender meanwhile: an application that makes no calls
 //! slows its peers and loses nothing.
 //!
-//! Channels between two endpoints of one host give the same events, without a NIC side.
+//! Channels between two endpoints of one host give the same events, without a NIC side. The host
+//! side runs in the application's thread that holds the endpoint, the NIC side in a dispatcher's
+//! turn or, in direct mode, in the same thread.
 
 pub mod limits;
 mod status;

@@ -3,7 +3,8 @@
 //!
 //! An announcement has no mark and no authentication: the caller compares its MAC with the source
 //! of the frame, and so excludes other raw packets, which mappers of native MX send. It has no
-//! name; NICs are queried for that. Caller: `mxoe::discovery`.
+//! name; NICs are queried for that. Caller: `mxoe::discovery`. It runs in the dispatcher's turn of
+//! the service `mx`. A packet that is cut off is an error, and discovery drops it.
 
 use crate::field::{Reader, Truncated, Writer};
 

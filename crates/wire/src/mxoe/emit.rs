@@ -3,7 +3,7 @@
 //!
 //! A head has at most 48 bytes ([`HEAD_LEN_MAX`](super::HEAD_LEN_MAX)); short data lies in the
 //! head. Nothing is allocated, and nothing is sent: callers are the engine and the discovery of
-//! `mxoe`, which respect the limits of [`super`].
+//! `mxoe`, which respect the limits of [`super`]. The threads are those of [`super`].
 
 use super::control::{ACK_DATA_LEN, ACK_LEN, ACK_TYPE, CONNECT_DATA_LEN, CONNECT_LEN, SHORT_LEN};
 use super::large::{

@@ -3,6 +3,8 @@
 //!
 //! A known kind does not make a packet valid: the parser of the kind checks its length. Packet
 //! filters of endpoints (`mx::network::endpoint_filter`) also depend on the order of these numbers.
+//! [`parse`](super::parse) reads the kind of each received frame; an unknown kind is an
+//! [`Error`](super::Error), and `mxoe` drops the frame. The threads are those of [`super`].
 
 /// Packet types that cross Ethernet, with their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //!
 //! The module reads private bytes and does not check them; a header that is too short has the CRC
 //! of its bytes. Two table look-ups a byte: 4 KiB take about 10 us. `hca::packets` is the caller,
-//! for each packet of a capture; received packets do not exist.
+//! for each packet of a capture; received packets do not exist. It runs in the dispatcher's turn.
 
 use super::{BASE_LEN, UDP_LEN};
 

@@ -3,8 +3,8 @@
 //!
 //! A packet is an IP header, a UDP header to port [`PORT`], the base transport header, headers that
 //! the opcode selects, the payload, up to 3 bytes of padding and the invariant CRC. [`Headers`]
-//! holds the base header and those of the opcode; [`packet`] splits a datagram into headers, payload
-//! and CRC; [`invariant_crc`] makes the CRC.
+//! holds the base header and those of the opcode; [`packet`] splits a datagram into headers,
+//! payload and CRC; [`invariant_crc`] makes the CRC.
 //!
 //! ```
 //! use causeway_wire::roce::{BaseHeader, Headers, Opcode, Operation, Transport};

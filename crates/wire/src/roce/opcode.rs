@@ -1,12 +1,12 @@
 //! Opcodes of the base transport header (InfiniBand specification, table 38), and the headers that
 //! follow for each.
 //!
-//! Reliable, unreliable and extended reliable connections (XRC, annex A14), unreliable datagrams and
-//! congestion notifications are known; reliable datagrams are not. An opcode that its transport does
-//! not have, such as a read on an unreliable connection, is unknown too. An unknown opcode is `None`,
-//! for which the parser of the base header returns [`Error::Opcode`](super::Error). The module has
-//! codes only: the headers are parsed and written in [`super`], and captures of adapters
-//! (`hca::packets`) choose the opcodes.
+//! Reliable, unreliable and extended reliable connections (XRC, annex A14), unreliable datagrams
+//! and congestion notifications are known; reliable datagrams are not. An opcode that its transport
+//! does not have, such as a read on an unreliable connection, is unknown too. An unknown opcode is
+//! `None`, for which the parser of the base header returns [`Error::Opcode`](super::Error). The
+//! module has codes only: the headers are parsed and written in [`super`], and captures of adapters
+//! (`hca::packets`) choose the opcodes. They run in the dispatcher's turn.
 
 /// The transport service of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,12 +2,13 @@
 //!
 //! A frame for another host passes here between `ethernet` and the UDP socket of `link`. Every
 //! datagram starts with an [`Outer`] header of 16 bytes. A handshake message follows, or data: the
-//! [`Inner`] word, then consecutive records (see [`record`]). [`DatagramKind::Plain`] carries data in clear
-//! text; [`DatagramKind::Data`] seals the same bytes with the counter as nonce and appends a tag of 16
-//! bytes. All fields are big-endian, except the virtio-net metadata of a frame, which keeps
-//! virtio's byte order. A datagram of another format, version or kind is an [`Error`], and `link`
-//! drops it. A virtual network has a number of 24 bits. Encryption, replay protection and sessions
-//! are not here.
+//! [`Inner`] word, then consecutive records (see [`record`]). [`DatagramKind::Plain`] carries data
+//! in clear text; [`DatagramKind::Data`] seals the same bytes with the counter as nonce and appends
+//! a tag of 16 bytes. All fields are big-endian, except the virtio-net metadata of a frame, which
+//! keeps virtio's byte order. A datagram of another format, version or kind is an [`Error`], and
+//! `link` drops it. A virtual network has a number of 24 bits. Encryption, replay protection and
+//! sessions are not here. `link` encodes frames in the thread of the sending group, and encodes and
+//! parses all else in the shard of links.
 
 pub mod record;
 
@@ -76,10 +77,12 @@ pub enum Error {
 pub struct Outer {
     /// Kind of the datagram.
     pub kind: DatagramKind,
-    /// The receiver's index of the session or handshake; 0 in [`DatagramKind::Init`] and [`DatagramKind::Plain`].
+    /// The receiver's index of the session or handshake; 0 in [`DatagramKind::Init`] and
+    /// [`DatagramKind::Plain`].
     pub receiver: u32,
-    /// In [`DatagramKind::Data`] the nonce; in [`DatagramKind::Plain`] a sequence number; in [`DatagramKind::Init`] the
-    /// sender's index, which the response must carry as `receiver`; in other kinds 0.
+    /// In [`DatagramKind::Data`] the nonce; in [`DatagramKind::Plain`] a sequence number; in
+    /// [`DatagramKind::Init`] the sender's index, which the response must carry as `receiver`; in
+    /// other kinds 0.
     pub counter: u64,
 }
 

@@ -10,7 +10,8 @@
 //!
 //! `link` packs and unpacks the records of a datagram. Records of one datagram keep their order;
 //! datagrams may be lost, repeated or reordered. Reassembly, limits on hops and duplicate detection
-//! are not here.
+//! are not here. It packs frames in the thread of the sending group, and does all else in the shard
+//! of links.
 
 use crate::field::{Reader, Truncated, Writer};
 use crate::virtio_net::Header as Metadata;

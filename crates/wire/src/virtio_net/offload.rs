@@ -10,7 +10,7 @@
 //!
 //! This module completes checksums of private bytes, and cuts no frames: [`super::segment`] does,
 //! for receivers that did not negotiate the offload. Bytes in guest memory are copied before the
-//! check, once, so that the guest cannot change a checked header.
+//! check, once, so that the guest cannot change a checked header. All run in a dispatcher's turn.
 
 use super::*;
 use crate::checksum::Sum;

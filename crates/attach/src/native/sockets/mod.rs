@@ -383,8 +383,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Passes a packet to its connection or listener, and sends the reply. A packet
-    /// without either is answered with a reset.
+    /// Passes a packet to its connection or listener, and sends the reply. A packet without either
+    /// is answered with a reset.
     fn handle_packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
             return Ok(());

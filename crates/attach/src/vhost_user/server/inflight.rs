@@ -9,7 +9,8 @@
 //! allows, has records shorter than a queue's ring, or records of the other ring format, ends the
 //! attachment. A file that shrinks later harms its own guest only: its records read as zeros, so
 //! that queues break or a successor misses chains in flight ([`InflightBuffer::is_poisoned`]). A
-//! queue without a record runs without one.
+//! queue without a record runs without one. `backend` calls the module in the dispatcher's thread;
+//! a further SET_INFLIGHT_FD replaces the buffer, and ends the attachment while a queue runs.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

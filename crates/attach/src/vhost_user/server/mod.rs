@@ -9,9 +9,8 @@
 //! frontend granted, and the dispatcher closes the connection; the port waits for the next frontend
 //! with a new server. No other port is affected. The closed connection is the only signal of a
 //! broken ring: DEVICE_NEEDS_RESET (virtio 1.3, 2.1.2) could no longer be read, and the error
-//! descriptor of a queue is not used. The backend pops no chains, watches no doorbells
-//! and knows no device type; the port's service and the dispatcher do. A server serves one
-//! frontend.
+//! descriptor of a queue is not used. The backend pops no chains, watches no doorbells and knows no
+//! device type; the port's service and the dispatcher do. A server serves one frontend.
 
 mod backend;
 mod connection;

@@ -64,8 +64,8 @@ pub struct Model {
     /// Whether the queues are pairs of a network device. Frontends differ for such devices: QEMU
     /// counts pairs and implements the configuration space itself (`FrontendOrder`).
     pub has_pairs: bool,
-    /// Largest accepted ring, in descriptors; by default
-    /// [`RING_SIZE_MAX`] (32,768). A larger ring ends the attachment.
+    /// Largest accepted ring, in descriptors; by default [`RING_SIZE_MAX`] (32,768). A larger ring
+    /// ends the attachment.
     pub ring_size_max: u16,
 }
 

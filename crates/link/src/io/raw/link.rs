@@ -10,7 +10,7 @@
 //! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
 //! interface sets the link down, and learnt addresses are then forgotten; a lost carrier signal or
 //! silent hosts do not. The interface is opened by name: another interface of the same name is used
-//! as well.
+//! as well. Each change is logged, the end of the interface at a limited rate.
 
 use std::collections::HashSet;
 use std::io;
@@ -215,8 +215,8 @@ impl RawLink {
         }
     }
 
-    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
-    /// call is a poll, or follows a readiness event.
+    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the call is
+    /// a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> SourceProgress {
         let now_ns = cx.now_ns;
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {

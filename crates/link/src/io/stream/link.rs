@@ -124,8 +124,8 @@ impl StreamLink {
         self.connects
     }
 
-    /// Sets the addresses that are tried in turn, beginning with the next attempt; an empty list
-    /// is ignored.
+    /// Sets the addresses that are tried in turn, beginning with the next attempt; an empty list is
+    /// ignored.
     pub fn candidates(&mut self, found: Vec<SocketAddr>) {
         if !found.is_empty() {
             self.remotes = found.into();
