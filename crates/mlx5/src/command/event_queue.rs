@@ -3,10 +3,10 @@
 //! At most 16 queues ([`crate::limits::EVENT_QUEUES_MAX`]) of up to 2^16 entries exist; a further
 //! one is refused with *limit exceeded*, a larger one or one with an unknown vector or too few
 //! pages with *bad parameter*, a queue beyond the pages of all queues with *limit exceeded*. An
-//! unknown queue is *bad resource*; only the low 8 bits of its number count. A queue that
-//! completion queues report to cannot be destroyed (*bad resource state*). The mask of event types
-//! is that of the creation; masks and vectors cannot be changed, and the driver's consumer position
-//! is not read.
+//! unknown queue is *bad resource*, as is a number with more than 8 bits. A queue that completion
+//! queues report to cannot be destroyed (*bad resource state*). The mask of event types is that of
+//! the creation; masks and vectors cannot be changed, and the driver's consumer position is not
+//! read.
 //!
 //! The dispatcher executes the commands in a turn of the port's shard ([`crate::run_commands`],
 //! `super::dispatch`); afterwards `crate::event_queue` writes events into the queue.
@@ -39,9 +39,15 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     output.put_number(u32::from(number))
 }
 
+/// Returns the number of an event queue. The record of the function has the same number, so its high
+/// bits may not be dropped.
+fn number(input: Input<'_>) -> Result<u8, Status> {
+    u8::try_from(input.number()?).map_err(|_| Status::BadResource)
+}
+
 /// Executes DESTROY_EQ.
 pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
-    let number = input.number()? as u8;
+    let number = number(input)?;
     let queue = f.objects.event_queues.get(number).ok_or(Status::BadResource)?;
     if queue.users > 0 {
         return Err(Status::BadResourceState);
@@ -52,6 +58,6 @@ pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) ->
 
 /// Executes QUERY_EQ.
 pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
-    let queue = f.objects.event_queues.get(input.number()? as u8).ok_or(Status::BadResource)?;
+    let queue = f.objects.event_queues.get(number(input)?).ok_or(Status::BadResource)?;
     output.put(QUERY_CONTEXT, &queue.context().to_bytes())
 }

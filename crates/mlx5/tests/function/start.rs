@@ -94,6 +94,10 @@ fn mlx5_commands_report_to_their_event_queue_after_its_creation() {
     let vectors: Vec<u16> = world.function(&guest).take_interrupts().collect();
     assert_eq!(vectors, [0]);
     assert_eq!(world.function(&guest).take_interrupts().count(), 0);
+    // No bit of a number is dropped.
+    let high = guest.simple(&mut world, Opcode::DestroyEventQueue, ring.number | 0x100);
+    assert_eq!(high, Err(Status::BadResource));
+    assert_eq!(guest.take_events(&mut ring), [Event::Command { entries: 1 }]);
     guest.simple(&mut world, Opcode::DestroyEventQueue, ring.number).unwrap();
     guest.command_events = ring;
     assert!(guest.take_events(&mut ring).is_empty());
