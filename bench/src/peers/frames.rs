@@ -3,22 +3,20 @@
 //! Rows of messages between hosts compare with it, because MXoE uses the same sockets. Both ends
 //! are threads of the benchmark in two namespaces; each polls on its own core, or sleeps. A
 //! receiver of a stream gives up after 5 s without a first frame, or 100 ms without a further one,
-//! and the figure is then that of the frames that arrived. A round trip has no time limit: after a
-//! lost frame the benchmark waits until a second signal ends it (`progress`). Needs root; otherwise
-//! the peer is left out with the reason.
+//! and the figure is then that of the frames that arrived. A round trip whose frame is lost fails
+//! after 20 s ([`super::wait`]). Needs root; otherwise the peer is left out with the reason.
 
 use std::time::{Duration, Instant};
 
+use super::underlay::{Ends, Underlay};
+use super::wait::{Polls, QUIET as LATE, readable};
+use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER, pin};
 use causeway_fabric::socket_buffers::{set_receive_buffer, set_send_buffer};
 use causeway_host::limits::FRAMES_PER_CALL_MAX;
 use causeway_host::net::rx_ring::{PacketRing, Slots};
 use causeway_host::net::send::contiguous_frames;
 use causeway_host::net::socket::{PacketSocket, VNET_HEADER_BYTES};
-use rustix::event::{PollFd, PollFlags, poll};
-
-use super::underlay::{Ends, Underlay};
-use crate::effort::Effort;
-use crate::pin::{CLIENT, SERVER, pin};
 
 /// EtherType for local experiments (IEEE 802).
 const ETHERTYPE: u16 = 0x88b5;
@@ -36,15 +34,13 @@ fn frame() -> [u8; LEN] {
 
 /// Waits for one frame, polling or asleep.
 fn receive(socket: &PacketSocket, spin: bool) -> std::io::Result<()> {
-    let mut room = [0; 256];
+    let (mut room, mut polls) = ([0; 256], Polls::default());
     loop {
         match socket.receive(&mut room) {
             Ok(_) => return Ok(()),
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
-            Err(_) if spin => {}
-            Err(_) => {
-                poll(&mut [PollFd::new(socket, PollFlags::IN)], None)?;
-            }
+            Err(_) if spin => polls.vain(LATE)?,
+            Err(_) => readable(socket, LATE)?,
         }
     }
 }

@@ -6,16 +6,15 @@
 //! without a protocol stack. UDP datagrams that are lost do not count. Needs root; otherwise the
 //! peer is left out with the reason.
 //!
-//! Receivers have 200 ms to listen; the accept of TCP has no time limit, so that a sender that does
-//! not connect lets the benchmark wait until a second signal ends it (`progress`). The namespaces
-//! are removed at the end of each measurement.
+//! Receivers have 200 ms to listen, and a stream whose sender does not connect or send ends after
+//! 20 s ([`super::tcp`]). The namespaces are removed at the end of each measurement.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::netns::{Namespaces, ip};
+use super::tcp;
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
@@ -63,29 +62,10 @@ fn both<T: Send>(
 
 /// TCP with writes of 64 KiB, in GB/s.
 pub fn tcp_gbps(effort: &Effort) -> Result<Vec<f64>, String> {
-    const WRITE: usize = 64 << 10;
     let spaces = bridge()?;
-    let total = effort.rounds(4 << 30) as usize;
+    let total = effort.rounds(4 << 30);
     effort.each(|| {
-        let receive = || {
-            let (mut stream, _) = TcpListener::bind(FAR)?.accept()?;
-            let (mut room, mut got, since) = (vec![0; 4 * WRITE], 0, Instant::now());
-            loop {
-                match stream.read(&mut room)? {
-                    0 => return Ok(got as f64 / since.elapsed().as_secs_f64() / 1e9),
-                    count => got += count,
-                }
-            }
-        };
-        let send = || {
-            let mut stream = TcpStream::connect(FAR)?;
-            let data = vec![7; WRITE];
-            for _ in 0..total / WRITE {
-                stream.write_all(&data)?;
-            }
-            Ok(())
-        };
-        both(&spaces, receive, send)
+        both(&spaces, || tcp::receive(FAR).map(|rate| rate / 1e9), || tcp::send(FAR, total))
     })
 }
 

@@ -5,9 +5,8 @@
 //! to listen. A missing program, a client that fails, or output without the expected column leaves
 //! the peer out with the reason. Nothing is installed.
 //!
-//! The server is killed when the client has ended, with or without success. The client has no time
-//! limit: if it hangs, the benchmark waits in the main thread until a second SIGINT or SIGTERM ends
-//! it (`progress`), and both children with it. Each function returns a value for each run of the
+//! The server is killed when the client has ended, with or without success. A client that hangs is
+//! killed after 5 minutes ([`run`]), and the peer is left out. Each function returns a value for each run of the
 //! [`Effort`], or the first error; `rounds` asks for one run at a time.
 
 use std::net::TcpListener;

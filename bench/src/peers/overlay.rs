@@ -3,7 +3,7 @@
 //!
 //! Rows of links compare with them. Each host is a namespace; the overlay's programs run there as
 //! child processes with configurations in a temporary folder, and TCP runs over their tap devices.
-//! Both ends must reach each other within 60 s; the stream then has no time limit (`underlay`). A
+//! Both ends must reach each other within 60 s; a stream that stalls for 20 s fails ([`super::tcp`]). A
 //! missing program or privilege leaves the peer out with the reason. The programs end and the
 //! folder is removed after the measurement. n2n's package requires a cipher; tinc is measured with
 //! and without.

@@ -3,18 +3,25 @@
 //! All peers and inner processes start by [`command`], through `setpriv --pdeathsig KILL`, so that
 //! the kernel ends them with the benchmark. [`Program`] reads the output's lines in a thread of its
 //! own; a wait for a line ends after its time limit, or with the program, with a reason as text. A
-//! program that is not installed is such a reason. [`run`] waits for the end of a command without a
-//! time limit. [`Folder`] is removed on drop, and after a kill by the next run (`sweep`).
+//! program that is not installed is such a reason. A command that [`run`] starts is killed after
+//! [`LIMIT`] (5 minutes). [`Folder`] is removed on drop, and after a kill by the next run (`sweep`).
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::sweep::PREFIX;
+
+/// Longest time of a command.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// Interval at which the end of a program is polled.
+const POLL: Duration = Duration::from_millis(2);
+/// Time for the rest of the output of a program that has ended; a child of it may keep the pipe open.
+const REST: Duration = Duration::from_secs(5);
 
 /// A folder that is removed when dropped.
 #[derive(Debug)]
@@ -55,6 +62,12 @@ pub fn command(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Returns the name of a command's program: that behind `setpriv` for a result of [`command`].
+fn name_of(command: &Command) -> String {
+    let words = command.get_args().skip_while(|word| *word != "--").nth(1);
+    words.unwrap_or(command.get_program()).to_string_lossy().into_owned()
+}
+
 /// A running program; killed when dropped.
 #[derive(Debug)]
 pub struct Program {
@@ -66,8 +79,7 @@ pub struct Program {
 impl Program {
     /// Starts `command` with its input and output connected to this process.
     pub fn start(command: &mut Command) -> Result<Self, String> {
-        let words = command.get_args().skip_while(|word| *word != "--").nth(1);
-        let name = words.unwrap_or(command.get_program()).to_string_lossy().into_owned();
+        let name = name_of(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => format!("{name} is not installed"),
@@ -135,19 +147,56 @@ impl Drop for Program {
     }
 }
 
-/// Runs a short command to its end, and returns its output. The error is the first line of its
-/// standard error.
+/// Runs a command to its end, for at most [`LIMIT`], and returns its output. The error is the first
+/// line of its standard error.
 pub fn run(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
+    run_within(command, LIMIT)
+}
+
+/// As [`run`], with another limit. A command that lasts longer is killed.
+pub fn run_within(command: &mut Command, limit: Duration) -> Result<String, String> {
+    let name = name_of(command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => format!("{name} is not installed"),
         _ => format!("{name}: {e}"),
     })?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    let (output, errors) = (read(child.stdout.take()), read(child.stderr.take()));
+    let Some(status) = end_of(&mut child, limit).map_err(|e| format!("{name}: {e}"))? else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("{name} did not end within {} s, and was killed", limit.as_secs_f32()));
+    };
+    let text = |from: Receiver<String>| from.recv_timeout(REST).unwrap_or_default();
+    if status.success() {
+        return Ok(text(output));
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(format!("{name}: {}", said.lines().next().unwrap_or("failed")))
+    Err(format!("{name}: {}", text(errors).lines().next().unwrap_or("failed")))
+}
+
+/// Reads a stream of a child to its end, in a thread.
+fn read(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (send, text) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    text
+}
+
+/// Waits for the end of a child; `None` after `limit`.
+fn end_of(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let since = Instant::now();
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || since.elapsed() > limit {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL);
+    }
 }
 
 /// Waits until `path` exists.
@@ -160,4 +209,29 @@ pub fn wait_for(path: &Path, timeout: Duration) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_does_not_end_is_killed_after_its_limit() {
+        let since = Instant::now();
+        let ended = run_within(Command::new("sleep").arg("60"), Duration::from_millis(50));
+        let why = ended.unwrap_err();
+        assert!(why.starts_with("sleep did not end within"), "{why}");
+        assert!(since.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn command_returns_its_output_or_the_first_line_of_its_errors() {
+        let shell = |script: &str| run(command("sh").args(["-c", script]));
+        assert_eq!(shell("echo out; echo err >&2"), Ok("out\n".to_owned()));
+        assert_eq!(shell("echo out; echo why >&2; exit 3"), Err("sh: why".to_owned()));
+        // More than a pipe holds.
+        assert_eq!(shell("head -c 300000 /dev/zero").map(|text| text.len()), Ok(300_000));
+        let missing = run(&mut Command::new("causeway-no-such-program"));
+        assert_eq!(missing, Err("causeway-no-such-program is not installed".to_owned()));
+    }
 }

@@ -6,8 +6,9 @@
 //! process, process, guest, and back.
 //!
 //! Rows of links compare with it. Guests and relays are threads of the benchmark, each relay in the
-//! namespace of its host, so that root is needed. The waits have no time limit: a lost datagram
-//! lets the benchmark wait until a second signal ends it (`progress`).
+//! namespace of its host, so that root is needed. The waits have no limits of their own, which would
+//! cost a system call each; after 60 s all of them are woken, and the measurement fails
+//! ([`super::wait::within`]): a datagram was lost, or a relay does not run.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +18,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use super::underlay::{Ends, PeerNetwork, Underlay};
+use super::wait::{LONG, within};
 use crate::effort::Effort;
 use crate::pin::pin;
 
@@ -85,13 +87,14 @@ pub fn relay_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
         let doorbells = [Doorbells::new()?, Doorbells::new()?];
         let [near, far] = &doorbells;
         std::thread::scope(|scope| {
-            for (host, doorbells) in [near, far].into_iter().enumerate() {
+            let run = |(host, doorbells)| {
                 let underlay = &underlay;
                 scope.spawn(move || {
                     pin(ends.core(host));
                     underlay.at(host, || relay(host, doorbells, stop))
-                });
-            }
+                })
+            };
+            let relays = [(0, near), (1, far)].map(run);
             scope.spawn(|| {
                 pin(ends.core(1));
                 while !stop.load(Ordering::Relaxed) {
@@ -104,17 +107,25 @@ pub fn relay_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
             // Both sockets exist after this delay.
             std::thread::sleep(std::time::Duration::from_millis(200));
             let mut since = Instant::now();
-            let asked = (0..=rounds).try_for_each(|round| {
+            let end = || {
+                stop.store(true, Ordering::Relaxed);
+                let bells = doorbells.iter().flat_map(|pair| [&pair.out, &pair.back]);
+                bells.map(ring).collect::<Result<(), _>>()
+            };
+            let ask = |round| {
                 if round == 1 {
                     since = Instant::now();
                 }
                 ring(&near.out)?;
-                wait_for_doorbell(&near.back)
-            });
+                wait_for_doorbell(&near.back)?;
+                let is_late = stop.load(Ordering::Relaxed);
+                if is_late { Err("a datagram was lost".to_owned()) } else { Ok(()) }
+            };
+            let asked = within(LONG, || drop(end()), || (0..=rounds).try_for_each(ask));
             let took = since.elapsed();
-            stop.store(true, Ordering::Relaxed);
-            for bell in doorbells.iter().flat_map(|doorbells| [&doorbells.out, &doorbells.back]) {
-                ring(bell)?;
+            end()?;
+            for relay in relays {
+                relay.join().map_err(|_| "the relay's thread panicked".to_owned())??;
             }
             asked.map(|()| took.as_secs_f64() * 1e6 / rounds as f64)
         })

@@ -5,15 +5,15 @@
 //! enter the namespaces. Root is needed; otherwise the row or peer is left out with the reason.
 //! Removed on drop; several may exist at a time, with namespaces of their own.
 //!
-//! Receivers have 200 ms to listen. The sockets have no time limit: a lost datagram of a round
-//! trip, or a sender that does not connect, lets the other side and the benchmark wait until a
-//! second signal ends it (`progress`).
+//! Receivers have 200 ms to listen. A wait ends after 20 s with an error ([`super::wait`]): for a
+//! datagram of a round trip that was lost, or for a sender that does not connect.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use super::netns::{Namespaces, ip};
+use super::tcp;
+use super::wait::{Polls, QUIET, timed};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
@@ -99,28 +99,10 @@ impl Underlay {
     /// TCP from host 0 to an address of host 1, `total` bytes a run with writes of 64 KiB, in
     /// Gbit/s.
     pub fn tcp_gbits(&self, effort: &Effort, far: &str, total: u64) -> Result<Vec<f64>, String> {
-        const WRITE: usize = 64 << 10;
         let far = format!("{far}:7001");
         effort.each(|| {
-            let receive = || {
-                let (mut stream, _) = TcpListener::bind(&far)?.accept()?;
-                let (mut room, mut got, since) = (vec![0; 4 * WRITE], 0, Instant::now());
-                loop {
-                    match stream.read(&mut room)? {
-                        0 => return Ok(got as f64 * 8.0 / since.elapsed().as_secs_f64() / 1e9),
-                        count => got += count,
-                    }
-                }
-            };
-            let send = || {
-                let mut stream = TcpStream::connect(&far)?;
-                let data = vec![7; WRITE];
-                for _ in 0..total / WRITE as u64 {
-                    stream.write_all(&data)?;
-                }
-                Ok(())
-            };
-            self.both(send, receive)
+            let receive = || tcp::receive(&far).map(|rate| rate * 8.0 / 1e9);
+            self.both(|| tcp::send(&far, total), receive)
         })
     }
 }
@@ -159,16 +141,26 @@ pub fn udp_round_us(effort: &Effort, network: PeerNetwork, ends: Ends) -> Result
     let (near, far) =
         (format!("{}:7003", network.address(0)), format!("{}:7002", network.address(1)));
     effort.each(|| {
-        let receive = |socket: &UdpSocket, room: &mut [u8]| loop {
-            match socket.recv_from(room) {
-                Err(error) if spin && error.kind() == std::io::ErrorKind::WouldBlock => {}
-                other => return other,
+        let open = |at: &str| {
+            let socket = UdpSocket::bind(at)?;
+            socket.set_nonblocking(spin)?;
+            socket.set_read_timeout(Some(QUIET))?;
+            Ok::<_, std::io::Error>(socket)
+        };
+        let receive = |socket: &UdpSocket, room: &mut [u8]| {
+            let mut polls = Polls::default();
+            loop {
+                match socket.recv_from(room) {
+                    Err(error) if spin && error.kind() == std::io::ErrorKind::WouldBlock => {
+                        polls.vain(QUIET)?;
+                    }
+                    other => return other.map_err(timed),
+                }
             }
         };
         let echo = || {
             pin(ends.core(1));
-            let socket = UdpSocket::bind(&far)?;
-            socket.set_nonblocking(spin)?;
+            let socket = open(&far)?;
             let mut room = [0; 64];
             for _ in 0..=rounds {
                 let (len, from) = receive(&socket, &mut room)?;
@@ -179,8 +171,7 @@ pub fn udp_round_us(effort: &Effort, network: PeerNetwork, ends: Ends) -> Result
         let mut round_us = 0.0;
         let ask = || {
             pin(ends.core(0));
-            let socket = UdpSocket::bind(&near)?;
-            socket.set_nonblocking(spin)?;
+            let socket = open(&near)?;
             let mut room = [0; 64];
             let mut since = Instant::now();
             for round in 0..=rounds {

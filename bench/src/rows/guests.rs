@@ -3,8 +3,8 @@
 //!
 //! The figures are those of `make demo`: a run per round provides the figures of all rows, because
 //! the guests have to boot. Without KVM the guests are emulated, and the emulation dominates the
-//! figures. The demo (`causeway-demo`, which `make build` builds) is a child process, and has no
-//! time limit here; rows that it could not verify have no figure, and without QEMU all rows are
+//! figures. The demo (`causeway-demo`, which `make build` builds) is a child process, which is killed
+//! after half an hour; rows that it could not verify have no figure, and without QEMU all rows are
 //! left out with the reason. A run that failed is not repeated: its reason counts for all rows.
 
 use std::cell::{Cell, RefCell};
@@ -13,9 +13,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::effort::Effort;
-use crate::peers::process::{Folder, command, run};
+use crate::peers::process::{Folder, command, run_within};
 use crate::row::{Guest, Plan};
 
+/// Longest time of the demo: emulated guests boot for minutes on a busy machine.
+const LONGEST: Duration = Duration::from_secs(1800);
 const PEER: &str = "bridge + taps";
 /// Rows of the demo shown here, with their units.
 const ROWS: [(&str, &str); 6] = [
@@ -56,10 +58,9 @@ fn demo(effort: &Effort) -> Result<Figures, String> {
     let seconds = effort.time(Duration::from_secs(2)).as_secs_f64().to_string();
     // A row of the demo may fail while others succeed: the result of each row counts, not the exit
     // status.
-    let ended = run(command(&program)
-        .env("CAUSEWAY_BIN_DIR", programs)
-        .args(["--guests", "--seconds", &seconds, "--json"])
-        .arg(&json));
+    let mut demo = command(&program);
+    demo.env("CAUSEWAY_BIN_DIR", programs).args(["--guests", "--seconds", &seconds, "--json"]);
+    let ended = run_within(demo.arg(&json), LONGEST);
     let text = std::fs::read(&json).map_err(|_| ended.err().unwrap_or_default())?;
     read(&serde_json::from_slice(&text).map_err(|e| e.to_string())?)
 }

@@ -28,7 +28,7 @@ use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Map;
 use causeway_mlx5::Function;
 use causeway_mlx5::ethernet::{
-    Body, Deliveries, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
+    Body, Deliveries, Frame, FrameRef, Next, complete_frame, has_frames, next_frame, receive_frame,
 };
 use causeway_verbs::{AdapterId, Queues, Subnet};
 use causeway_wire::ethernet::{self, is_group, is_link_local};
@@ -116,11 +116,16 @@ impl Switch {
     ) -> u32 {
         let mut count = 0_u32;
         for _ in 0..FRAMES_PER_CALL_MAX {
+            let Some(adapter) = subnet.adapter_mut(port.adapter) else { break };
             // A frame without room stays in its send queue.
-            if port.station.as_mut().is_some_and(|station| !station.sender.has_room()) {
+            if let Some(station) = port.station.as_mut()
+                && !station.sender.has_room()
+            {
+                let (has_frames, looks) = has_frames(adapter);
+                cx.charge(u64::from(looks).saturating_mul(LOOK_NS));
+                station.sender.wait(has_frames);
                 break;
             }
-            let Some(adapter) = subnet.adapter_mut(port.adapter) else { break };
             let next = next_frame(adapter, &mut self.frame);
             cx.charge(u64::from(self.frame.looks).saturating_mul(LOOK_NS));
             match next {

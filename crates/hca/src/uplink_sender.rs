@@ -11,8 +11,8 @@
 //! | the inbox of the forwarding service is half full; the other half is for links | 128 batches |
 //! | the inbox of the adapter that received the last frames is half full | [`CROWDED_FRAMES`] (256) frames |
 //!
-//! A batch that found no room in the inbox is sent before all others. The port is called again
-//! until there is room ([`crate::call`]). A frame that cannot be read from guest memory is dropped,
+//! A batch that found no room in the inbox is sent before all others. While frames or such a batch
+//! wait, the port is called again until there is room ([`crate::call`]). A frame that cannot be read from guest memory is dropped,
 //! and counted as a frame of the uplink. [`crate::switch`] calls the module in the dispatcher's
 //! thread of the adapters' shard; no call waits.
 
@@ -46,7 +46,7 @@ pub(crate) struct UplinkSender {
     refused: Option<Message>,
     /// Inbox of a receiver that had no room for more frames of adapters.
     crowded: Option<Sender<InboundFrame>>,
-    /// The last answer of [`Self::has_room`] was false.
+    /// Frames, or the batch that found no room, wait for room.
     is_blocked: bool,
     /// Times at which frames began to wait for room.
     pub waits: u64,
@@ -70,14 +70,22 @@ impl UplinkSender {
         }
     }
 
-    /// Returns whether any frame of the adapter has room now.
+    /// Returns whether any frame of the adapter has room now. Without room the caller calls
+    /// [`Self::wait`].
     pub(crate) fn has_room(&mut self) -> bool {
         let has_room = self.find_room();
-        if !has_room && !self.is_blocked {
+        self.is_blocked &= !has_room;
+        has_room
+    }
+
+    /// Records whether something waits for room: frames in the adapter's send queues, or the batch that
+    /// found no room. An adapter without either is not blocked, and need not be called again.
+    pub(crate) fn wait(&mut self, has_frames: bool) {
+        let is_blocked = has_frames || self.refused.is_some();
+        if is_blocked && !self.is_blocked {
             self.waits = self.waits.wrapping_add(1);
         }
-        self.is_blocked = !has_room;
-        has_room
+        self.is_blocked = is_blocked;
     }
 
     /// Returns whether frames wait for room.
@@ -176,6 +184,9 @@ mod tests {
             sender.push(&frame, None, false);
             sent += 1;
         }
+        if sent < count {
+            sender.wait(true);
+        }
         sender.flush();
         sent
     }
@@ -215,6 +226,35 @@ mod tests {
         while inbox.next().is_some() {}
         let sent = send(&mut flood, 1, FRAME_BYTES_MAX, 10_000);
         assert_eq!(sent, UPLINK_BATCHES_MAX * (UPLINK_BATCH_BYTES_MAX / FRAME_BYTES_MAX));
+    }
+
+    /// A sender whose batches are under way is not blocked before its next frame.
+    #[test]
+    fn uplink_without_frames_does_not_wait_for_room() {
+        let (to, inbox) = mailbox(100).unwrap();
+        let mut sender = UplinkSender::new(LinkId(1), to);
+        for _ in 0..UPLINK_BATCHES_MAX {
+            assert_eq!(send(&mut sender, 1, 60, 1), 1);
+        }
+        assert!(!sender.has_room());
+        sender.wait(false);
+        assert_eq!((sender.is_blocked(), sender.waits), (false, 0));
+        sender.wait(true);
+        sender.wait(true);
+        assert_eq!((sender.is_blocked(), sender.waits), (true, 1));
+        drop(inbox.next());
+        assert!(sender.has_room() && !sender.is_blocked());
+        // A batch that found no room waits without a frame behind it.
+        let (to, inbox) = mailbox(2).unwrap();
+        let mut first = UplinkSender::new(LinkId(1), to.clone());
+        let mut second = UplinkSender::new(LinkId(2), to);
+        assert_eq!((send(&mut first, 1, 60, 1), send(&mut second, 2, 60, 1)), (1, 1));
+        assert!(!second.has_room());
+        second.wait(false);
+        assert_eq!((second.is_blocked(), second.waits), (true, 1));
+        assert_eq!(take(&inbox), [1]);
+        assert!(second.has_room() && !second.is_blocked());
+        assert_eq!(take(&inbox), [2]);
     }
 
     #[test]

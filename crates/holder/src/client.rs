@@ -2,8 +2,9 @@
 //!
 //! `daemon::held_ports` calls it in causewayd: at start, when a held port is added or deleted, and
 //! at the end. Requests go one at a time ([`crate::protocol`]); a call blocks for at most
-//! [`CONTROL_TIMEOUT`] (5 s) for its answer, or [`START_TIMEOUT`] (10 s) while the holder starts,
-//! so that a dispatcher must not call it. After an error of the connection or a mismatched answer
+//! [`CONTROL_START_TIMEOUT`] (30 s) for its answer, and for [`CONTROL_TIMEOUT`] (5 s) after
+//! [`Client::end_start`]; [`START_TIMEOUT`] (10 s) more while the holder starts. A dispatcher must not
+//! call it. After an error of the connection or a mismatched answer
 //! the client is unusable; the caller connects again and adds all ports again. After
 //! [`HolderError::Refused`] it stays usable.
 //!
@@ -41,7 +42,7 @@ use rustix::net::{
 };
 
 use crate::holder::CONTROL;
-use crate::limits::{CONTROL_TIMEOUT, START_PAUSE, START_TIMEOUT};
+use crate::limits::{CONTROL_START_TIMEOUT, CONTROL_TIMEOUT, START_PAUSE, START_TIMEOUT};
 use crate::protocol::{Answer, HeldPort, ProtocolError, Request, VERSION, receive, send};
 
 /// Name of the log file of a holder started by causewayd, in the holder's directory.
@@ -78,8 +79,8 @@ pub enum HolderError {
     /// The holder was started and does not listen.
     #[error("the holder does not listen on {0}: see holder.log in that directory")]
     Silent(PathBuf),
-    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`] (5 s): the
-    /// client is unusable.
+    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`] (5 s), or
+    /// [`CONTROL_START_TIMEOUT`] (30 s) during a start: the client is unusable.
     #[error("the holder: {0}")]
     Conversation(#[from] ProtocolError),
     /// The holder refused the request.
@@ -140,8 +141,8 @@ impl Client {
     pub fn connect(dir: &Path) -> Result<Self, HolderError> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(CONTROL_TIMEOUT))?;
-        set_socket_timeout(&socket, Timeout::Send, Some(CONTROL_TIMEOUT))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(CONTROL_START_TIMEOUT))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(CONTROL_START_TIMEOUT))?;
         connect(&socket, &SocketAddrUnix::new(dir.join(CONTROL))?)?;
         Self::over(socket)
     }
@@ -162,6 +163,17 @@ impl Client {
             _ => return Err(HolderError::Garbled),
         }
         Ok(client)
+    }
+
+    /// Limits the wait of later requests to [`CONTROL_TIMEOUT`] (5 s): the start of causewayd is over,
+    /// and its operators wait for the calls.
+    ///
+    /// # Errors
+    /// The system call failed.
+    pub fn end_start(&mut self) -> Result<(), HolderError> {
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(CONTROL_TIMEOUT))?;
+        set_socket_timeout(&self.socket, Timeout::Send, Some(CONTROL_TIMEOUT))?;
+        Ok(())
     }
 
     /// Returns the holder's process identifier.

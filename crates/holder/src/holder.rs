@@ -26,7 +26,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,7 +81,8 @@ pub(crate) fn signal(wakeup: &OwnedFd) {
 /// causewayd's control connection.
 #[derive(Debug)]
 struct DaemonConnection {
-    socket: OwnedFd,
+    /// The only strong handle: the connection closes with it.
+    socket: Arc<OwnedFd>,
     /// causewayd's process.
     process: DaemonProcess,
     /// causewayd's generation, once it has sent hello: frontends are routed to it.
@@ -217,6 +218,7 @@ impl Holder {
     /// Accepts a control connection: one causewayd at a time, of the same user or root.
     fn accept_daemon(&mut self) {
         let Ok(Some(socket)) = self.control.accept() else { return };
+        let socket = Arc::new(socket);
         let refuse = |text: &str| {
             log::warn!("{text}");
             // Reads the hello first: closing a socket with unread data would discard the answer.
@@ -240,7 +242,7 @@ impl Holder {
                 "control connection refused: another causewayd uses this holder; stop it first",
             );
         }
-        match DaemonProcess::of_peer(socket.as_fd()) {
+        match DaemonProcess::of_peer(&socket) {
             Ok(process) => {
                 self.daemon = Some(DaemonConnection { socket, process, generation: None });
             }

@@ -11,7 +11,7 @@
 //! | constants | read by | process and thread |
 //! |---|---|---|
 //! | [`CONTROL_BYTES_MAX`] | [`crate::protocol`] | causewayd's calling thread, the holder's main thread |
-//! | [`CONTROL_TIMEOUT`], [`START_TIMEOUT`], [`START_PAUSE`] | [`crate::client`] | causewayd, the calling thread |
+//! | [`CONTROL_TIMEOUT`], [`CONTROL_START_TIMEOUT`], [`START_TIMEOUT`], [`START_PAUSE`] | [`crate::client`] | causewayd, the calling thread |
 //! | ports, accepts, refusals, idle time, stacks | [`crate::holder`], [`crate::port`], [`crate::listen`] | the holder's main thread |
 //! | log lines | [`crate::port`] | the holder's main thread, a frontend's thread |
 //! | retries, deaths, [`PARTING_GRACE`], [`ENDING_MAX`] | [`crate::route`], relays, `deaths` | a frontend's thread |
@@ -34,6 +34,9 @@ pub const REFUSAL_WAIT: Duration = Duration::from_millis(100);
 /// Timeout of causewayd for an answer of the holder. The request then fails, and the connection is
 /// unusable.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same while causewayd starts: a busy host delays the start, in place of failing it. The guests
+/// of held ports wait in any case, and the holder answers queries of vfio-user frontends meanwhile.
+pub const CONTROL_START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a started holder may take until it listens. The addition of the port then fails.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which causewayd tries to connect to a started holder.

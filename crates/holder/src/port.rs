@@ -366,7 +366,8 @@ mod tests {
             ring_size: 1,
             device: String::new(),
         };
-        let process = DaemonProcess::of_peer(theirs.as_fd()).unwrap();
+        let control = Arc::new(theirs.try_clone().unwrap().into());
+        let process = DaemonProcess::of_peer(&control).unwrap();
         let served = ServedPort { generation: 1, process, port };
         let mut state = HeldPortState::new(served, Arc::default()).unwrap();
         let thread = thread::spawn(move || {

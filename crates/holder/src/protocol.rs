@@ -13,16 +13,17 @@
 //! new generation, `add` of the same device keeps its frontend, `delete` of an unknown name
 //! succeeds. No descriptors are passed. The module does not authenticate: the holder checks the
 //! peer's user when it accepts the connection. The reasons of a refusal are listed in
-//! [`crate::client`]. A send or receive of causewayd fails after [`CONTROL_TIMEOUT`] (5 s); those
-//! of the holder do not wait.
+//! [`crate::client`]. A send or receive of causewayd fails after [`CONTROL_TIMEOUT`] (5 s), or
+//! [`CONTROL_START_TIMEOUT`] (30 s) while it starts; those of the holder do not wait.
 //!
 //! [`CONTROL_TIMEOUT`]: crate::limits::CONTROL_TIMEOUT
+//! [`CONTROL_START_TIMEOUT`]: crate::limits::CONTROL_START_TIMEOUT
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -176,9 +177,12 @@ pub fn receive<T: DeserializeOwned>(
     flags: RecvFlags,
 ) -> Result<T, ProtocolError> {
     let mut bytes = vec![0; CONTROL_BYTES_MAX];
-    let got = match rustix::net::recv(socket, &mut bytes[..], flags | RecvFlags::TRUNC) {
+    let flags = flags | RecvFlags::TRUNC;
+    // A receive with a time limit is not restarted by the kernel after a signal.
+    let received = retry_on_intr(|| rustix::net::recv(&socket, &mut bytes[..], flags));
+    let got = match received {
         Ok((_, got)) => got,
-        Err(Errno::AGAIN | Errno::INTR) => return Err(ProtocolError::Nothing),
+        Err(Errno::AGAIN) => return Err(ProtocolError::Nothing),
         Err(Errno::CONNRESET) => return Err(ProtocolError::Closed),
         Err(errno) => return Err(errno.into()),
     };

@@ -9,10 +9,12 @@
 //! | no causewayd is connected, and that process has ended | wait, without a time limit |
 //! | another causewayd is connected, and that process has ended | connect |
 //! | the same causewayd closed a connection before the replay was complete | connect again, up to [`TRIES_MAX`] (10) connections |
-//! | the same causewayd closed the connection otherwise, or 10 times, and still runs after [`PARTING_GRACE`] (250 ms) | the frontend is disconnected: causewayd closed the connection on purpose |
+//! | the same causewayd closed the connection otherwise, or 10 times, and still runs, with its control connection, after [`PARTING_GRACE`] (250 ms) | the frontend is disconnected: causewayd closed the connection on purpose |
 //!
 //! The end of causewayd's control connection alone does not show that its process ended; while the
-//! process runs, guest memory is in use ([`DaemonProcess`]). Nothing here waits or connects. A
+//! process runs, guest memory is in use ([`DaemonProcess`]). A route whose causewayd closed its control
+//! connection is that of a connected causewayd until the main thread has read the end; the relay asks
+//! the kernel, so that a busy host costs no frontend its connection. Nothing here waits or connects. A
 //! panic of another thread with the lock of a route has no effect.
 
 use std::path::PathBuf;
@@ -118,7 +120,9 @@ impl RouteWatch {
                 Verdict::Connect(route)
             }
             Some(_) if self.tries > 0 && self.tries < TRIES_MAX => Verdict::Connect(route),
-            Some(_) if runs && lost.elapsed() >= PARTING_GRACE => Verdict::Closed,
+            Some(_) if runs && lost.elapsed() >= PARTING_GRACE && !route.process.has_parted() => {
+                Verdict::Closed
+            }
             _ => Verdict::Wait,
         }
     }
@@ -151,5 +155,38 @@ impl RouteWatch {
 impl Drop for RouteWatch {
     fn drop(&mut self) {
         self.end_replay(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn route_of_a_causewayd_that_parted_is_not_closed_before_the_main_thread_knows() {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let ours: Arc<OwnedFd> = Arc::new(ours);
+        let process = DaemonProcess::of_peer(&ours).unwrap();
+        let route = DaemonRoute {
+            generation: Some(1),
+            process,
+            inner: PathBuf::new(),
+            queues: 1,
+            ring_size: 1,
+        };
+        let mut watch = RouteWatch::new(Arc::new(Mutex::new(route)), Arc::default());
+        assert!(matches!(watch.verdict(Instant::now()), Verdict::Connect(_)));
+        watch.connected();
+        let lost = Instant::now();
+        assert!(matches!(watch.verdict(lost), Verdict::Wait), "the grace has just begun");
+        std::thread::sleep(PARTING_GRACE);
+        assert!(matches!(watch.verdict(lost), Verdict::Closed), "closed on purpose");
+        drop(theirs);
+        assert!(matches!(watch.verdict(lost), Verdict::Wait), "the process is about to end");
     }
 }

@@ -52,7 +52,7 @@ fn run(options: &Options) -> Result<bool> {
     let mut passed = true;
     for (number, unit) in (1..).zip(&wanted) {
         let known = if options.fresh { None } else { store.load(unit) };
-        if let Some(record) = known.filter(|record| record.is_complete(options.kills)) {
+        if let Some(record) = known.filter(|record| record.is_complete(unit.part, options.kills)) {
             println!("[{number}/{}] {}: stored, {}", wanted.len(), unit.name(), record.summary());
             passed &= record.has_passed();
             continue;

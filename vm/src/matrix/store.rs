@@ -2,11 +2,12 @@
 //!
 //! `units` saves a result when its unit ends, so that an interrupted matrix continues with the next
 //! unit; `page` and `main` load them. A file that is missing or unreadable counts as no result, and
-//! the unit runs again. A record of kills is complete when it has as many kills as wanted; every
-//! other record is complete, also one with failed steps, or with a failed boot alone, which only
-//! `--fresh` repeats. One matrix at a time may use the folder.
+//! the unit runs again. The record of a unit of kills is complete when it has as many kills as
+//! wanted, so that a unit with guests that did not boot runs again; every other record is complete,
+//! also one with failed steps, or with a failed boot alone, which only `--fresh` repeats. One matrix
+//! at a time may use the folder.
 
-use crate::units::Unit;
+use crate::units::{Part, Unit};
 use causeway_vm::rdma::{Outcome, Step};
 use causeway_vm::{Error, Result, place};
 use serde::{Deserialize, Serialize};
@@ -36,9 +37,10 @@ pub struct Kills {
 }
 
 impl Record {
-    /// Returns whether the unit need not run again.
-    pub fn is_complete(&self, kills: u32) -> bool {
-        self.kills.is_none_or(|done| done.count >= kills)
+    /// Returns whether the part of this record need not run again: kills if there are fewer than
+    /// `kills`.
+    pub fn is_complete(&self, part: Part, kills: u32) -> bool {
+        part != Part::Kills || self.kills.is_some_and(|done| done.count >= kills)
     }
 
     /// Returns this record with the steps of another run in place of those with the same names.
@@ -103,5 +105,21 @@ impl Store {
 
     fn path(&self, unit: &Unit) -> PathBuf {
         self.0.join(unit.name().replace('/', "-")).with_extension("json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_of_kills_is_complete_with_the_wanted_kills_only() {
+        let boot = Step { name: "boot".into(), outcome: Outcome::Failed("".into()), seconds: 1.0 };
+        let no_boot = Record { steps: vec![boot], ..Record::default() };
+        assert!(!no_boot.is_complete(Part::Kills, 1), "guests that did not boot");
+        assert!(no_boot.is_complete(Part::Verbs, 1), "a failed step is a result");
+        let kills = Some(Kills { count: 100, without_error: 99, exchanges: 2 });
+        let half = Record { kills, ..Record::default() };
+        assert!(half.is_complete(Part::Kills, 100) && !half.is_complete(Part::Kills, 101));
     }
 }

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Selects steps by name.
 const STEPS: &str = "CAUSEWAY_RDMA_STEPS";
+/// Name of the step that fails when guests do not boot.
+const BOOT: &str = "boot";
 /// Guests of the part [`Part::Four`].
 const FOUR: u8 = 4;
 /// Messages of an exchange during which causewayd is killed, in each direction.
@@ -103,11 +105,12 @@ impl Unit {
             Part::Kills => self.kills(store, options),
         };
         let record = record.unwrap_or_else(|why| {
-            let step = failed("boot", &why, start);
+            let step = failed(BOOT, &why, start);
             println!("{}", step.report());
             // The kills before the failure count.
             let known = store.load(self).filter(|_| self.part == Part::Kills);
             let mut record = known.unwrap_or_default();
+            record.steps.retain(|step| step.name != BOOT);
             record.steps.push(step);
             record
         });
@@ -155,6 +158,8 @@ impl Unit {
     fn kills(&self, store: &Store, options: &Options) -> Result<Record> {
         let known = if options.fresh { None } else { store.load(self) };
         let mut record = known.unwrap_or_default();
+        // Guests that did not boot are tried again.
+        record.steps.retain(|step| step.name != BOOT);
         let (mut tally, mut idle) = (record.kills.unwrap_or_default(), 0);
         let mut bed = None;
         while tally.count < options.kills && idle < IDLE_EXCHANGES_MAX {

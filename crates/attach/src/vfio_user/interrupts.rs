@@ -4,8 +4,8 @@
 //! writes to eventfds, because its watchdog interrupts a write that a hostile frontend blocks (see
 //! [`Notifier`]). An interrupt of a vector without an eventfd stays pending, as in the pending bits
 //! of MSI-X, and is raised when the vector gets one: QEMU takes all eventfds away and assigns them
-//! anew whenever the guest enables another vector. Pending is the vector of MSI-X if the device has
-//! it, else that of MSI; an eventfd of the other type does not raise the interrupt.
+//! anew whenever the guest enables another vector. MSI-X and MSI share the pending bits: a guest
+//! that changes from one to the other receives the pending interrupt by the eventfd of the new type.
 //!
 //! After each SET_IRQS the server asks [`Vectors::has_pending`], in the control thread, and that
 //! thread then signals the attachment's eventfd; the next poll of the attachment, in the
@@ -33,57 +33,63 @@ use causeway_ring::{DoorbellError, Notifier};
 use super::device::{DeviceDescription, INTERRUPT_MSI, INTERRUPT_MSIX};
 use crate::limits::VECTORS_MAX;
 
-/// One vector.
+/// One vector, of all interrupt types.
 #[derive(Debug, Default)]
 struct VectorSlot {
-    /// The eventfd of the frontend.
-    notifier: Option<Arc<Notifier>>,
-    /// Whether an interrupt waits for an eventfd.
+    /// The eventfds of the frontend, by interrupt type; [`Vectors::types`] has their order.
+    notifiers: Vec<Option<Arc<Notifier>>>,
+    /// Whether an interrupt waits for an eventfd of MSI-X or MSI.
     is_pending: bool,
 }
 
 /// The vectors of one interrupt type.
 #[derive(Debug)]
-struct VectorTable {
+struct VectorType {
     /// Index of the interrupt type.
     index: u32,
-    slots: Vec<Mutex<VectorSlot>>,
-}
-
-impl VectorTable {
-    /// Locks a slot.
-    fn slot(&self, vector: usize) -> Option<MutexGuard<'_, VectorSlot>> {
-        let slot = self.slots.get(vector)?;
-        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+    /// Number of vectors.
+    count: usize,
 }
 
 /// The interrupt vectors of a device, shared by the control thread and the dispatcher.
 #[derive(Debug)]
 pub struct Vectors {
-    tables: Vec<VectorTable>,
+    types: Vec<VectorType>,
+    /// As many as the interrupt type with the most vectors has.
+    slots: Vec<Mutex<VectorSlot>>,
     /// Interrupts that were written to an eventfd.
     raised: AtomicU64,
+}
+
+/// Locks a slot.
+fn lock(slot: &Mutex<VectorSlot>) -> MutexGuard<'_, VectorSlot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Vectors {
     /// Returns the vectors of a device, without eventfds.
     pub fn new(description: &DeviceDescription) -> Self {
-        let table = |&(index, count): &(u32, u32)| {
+        let of = |&(index, count): &(u32, u32)| {
             let count = usize::try_from(count).unwrap_or(VECTORS_MAX).min(VECTORS_MAX);
-            VectorTable { index, slots: (0..count).map(|_| Mutex::default()).collect() }
+            VectorType { index, count }
         };
-        let tables = description.interrupts.iter().map(table).collect();
-        Self { tables, raised: AtomicU64::new(0) }
+        let types: Vec<VectorType> = description.interrupts.iter().map(of).collect();
+        let most = types.iter().map(|one| one.count).max().unwrap_or(0);
+        let slot = |_| {
+            let notifiers = types.iter().map(|_| None).collect();
+            Mutex::new(VectorSlot { notifiers, is_pending: false })
+        };
+        Self { slots: (0..most).map(slot).collect(), types, raised: AtomicU64::new(0) }
     }
 
-    fn table(&self, index: u32) -> Option<&VectorTable> {
-        self.tables.iter().find(|table| table.index == index)
+    /// Returns the place of an interrupt type among the eventfds of a slot, if the type has the vector.
+    fn place(&self, index: u32, vector: usize) -> Option<usize> {
+        self.types.iter().position(|one| one.index == index && vector < one.count)
     }
 
     /// Returns the number of vectors of an interrupt type.
     pub fn count(&self, index: u32) -> usize {
-        self.table(index).map_or(0, |table| table.slots.len())
+        self.types.iter().find(|one| one.index == index).map_or(0, |one| one.count)
     }
 
     /// Returns the number of interrupts that were written to an eventfd.
@@ -107,8 +113,12 @@ impl Vectors {
             Some(fd) => Some(Arc::new(Notifier::new(fd)?)),
             None => None,
         };
-        let replaced = self.table(index).and_then(|table| table.slot(vector));
-        let replaced = replaced.map(|mut slot| std::mem::replace(&mut slot.notifier, notifier));
+        let slot = self.place(index, vector).zip(self.slots.get(vector));
+        let replaced = slot.and_then(|(place, slot)| {
+            let mut slot = lock(slot);
+            let old = slot.notifiers.get_mut(place)?;
+            std::mem::replace(old, notifier)
+        });
         // The old eventfd is closed after the lock is released.
         drop(replaced);
         Ok(())
@@ -126,63 +136,56 @@ impl Vectors {
     /// Takes all eventfds away and forgets pending interrupts, after the end of the conversation.
     /// The dispatcher's thread calls it, from a poll of the attachment.
     pub fn reset(&self) {
-        for table in &self.tables {
-            for vector in 0..table.slots.len() {
-                let slot = table.slot(vector).map(|mut slot| std::mem::take(&mut *slot));
-                drop(slot);
-            }
+        for slot in &self.slots {
+            let mut slot = lock(slot);
+            slot.is_pending = false;
+            let taken: Vec<_> = slot.notifiers.iter_mut().filter_map(Option::take).collect();
+            // The eventfds are closed after the lock is released.
+            drop(slot);
+            drop(taken);
         }
     }
 
     /// Forgets pending interrupts; the eventfds stay. The control thread calls it for a
     /// DEVICE_RESET.
     pub fn forget_pending(&self) {
-        for table in &self.tables {
-            for vector in 0..table.slots.len() {
-                if let Some(mut slot) = table.slot(vector) {
-                    slot.is_pending = false;
-                }
-            }
+        for slot in &self.slots {
+            lock(slot).is_pending = false;
         }
     }
 
+    /// Returns the eventfd that raises a vector: of MSI-X if it has one, else of MSI.
+    fn notifier(&self, vector: usize, slot: &VectorSlot) -> Option<Arc<Notifier>> {
+        [INTERRUPT_MSIX, INTERRUPT_MSI].into_iter().find_map(|index| {
+            let place = self.place(index, vector)?;
+            slot.notifiers.get(place)?.clone()
+        })
+    }
+
     /// Raises a vector: of MSI-X if it has an eventfd, else of MSI. Without an eventfd, the
-    /// interrupt becomes pending: in the table of MSI-X if this has the vector, else in that of
-    /// MSI. A vector that does not exist is ignored.
+    /// interrupt becomes pending. A vector that neither type has is ignored.
     ///
     /// # Errors
     /// Returns an error if the frontend blocked the write to its eventfd.
     pub fn raise(&self, vector: usize) -> Result<(), DoorbellError> {
-        let tables = [INTERRUPT_MSIX, INTERRUPT_MSI].map(|index| self.table(index));
-        let assigned = tables.iter().flatten().find_map(|table| {
-            let slot = table.slot(vector)?;
-            slot.notifier.clone()
-        });
-        if let Some(notifier) = assigned {
-            return self.write(&notifier);
-        }
-        let mut slots = tables.iter().flatten().filter_map(|table| table.slot(vector));
-        let Some(mut slot) = slots.next() else { return Ok(()) };
-        let raced = match &slot.notifier {
-            // The frontend assigned an eventfd meanwhile.
-            Some(notifier) => Arc::clone(notifier),
-            None => {
-                slot.is_pending = true;
-                return Ok(());
-            }
+        let exists = vector < self.count(INTERRUPT_MSIX).max(self.count(INTERRUPT_MSI));
+        let Some(slot) = self.slots.get(vector).filter(|_| exists) else { return Ok(()) };
+        let mut slot = lock(slot);
+        let Some(notifier) = self.notifier(vector, &slot) else {
+            slot.is_pending = true;
+            return Ok(());
         };
         drop(slot);
-        drop(slots);
-        self.write(&raced)
+        self.write(&notifier)
     }
 
     /// Returns whether a vector has both a pending interrupt and an eventfd: the dispatcher must
     /// call [`Self::raise_pending`]. The control thread calls it after each SET_IRQS, and informs
     /// the dispatcher.
     pub fn has_pending(&self) -> bool {
-        self.tables.iter().any(|table| {
-            let mut slots = (0..table.slots.len()).filter_map(|vector| table.slot(vector));
-            slots.any(|slot| slot.is_pending && slot.notifier.is_some())
+        self.slots.iter().enumerate().any(|(vector, slot)| {
+            let slot = lock(slot);
+            slot.is_pending && self.notifier(vector, &slot).is_some()
         })
     }
 
@@ -191,16 +194,15 @@ impl Vectors {
     /// # Errors
     /// Returns an error if the frontend blocked a write to its eventfd.
     pub fn raise_pending(&self) -> Result<(), DoorbellError> {
-        for table in &self.tables {
-            for vector in 0..table.slots.len() {
-                let Some(mut slot) = table.slot(vector).filter(|slot| slot.is_pending) else {
-                    continue;
-                };
-                let Some(notifier) = slot.notifier.clone() else { continue };
-                slot.is_pending = false;
-                drop(slot);
-                self.write(&notifier)?;
+        for (vector, slot) in self.slots.iter().enumerate() {
+            let mut slot = lock(slot);
+            if !slot.is_pending {
+                continue;
             }
+            let Some(notifier) = self.notifier(vector, &slot) else { continue };
+            slot.is_pending = false;
+            drop(slot);
+            self.write(&notifier)?;
         }
         Ok(())
     }

@@ -63,6 +63,29 @@ fn vfio_user_interrupts_use_msi_if_msix_has_no_eventfd() {
     assert!(is_signalled(&events[0]));
 }
 
+/// A guest that gives MSI-X up for MSI, and the reverse, loses no interrupt that came between.
+#[test]
+fn vfio_user_interrupts_stay_pending_across_a_change_of_their_type() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    for (old, new) in [(MSIX, MSI), (MSI, MSIX)] {
+        let events = [event(), event()];
+        client.set_interrupts(old, 0, &borrowed(&events[..1])).unwrap();
+        client.clear_interrupts(old).unwrap();
+        bench.handle.raise(0).unwrap();
+        client.set_interrupts(new, 0, &borrowed(&events[1..])).unwrap();
+        assert!(is_signalled(&events[1]), "raised by type {new}");
+        assert!(!is_signalled_now(&events[0]), "type {old} has no eventfd");
+        client.clear_interrupts(new).unwrap();
+    }
+    // The interrupt was raised once, and waits for no type.
+    let event = event();
+    client.set_interrupts(MSIX, 0, &[event.as_fd()]).unwrap();
+    client.device_info().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!is_signalled_now(&event));
+}
+
 #[test]
 fn vfio_user_one_vector_loses_its_eventfd() {
     let mut bench = Bench::new();

@@ -134,9 +134,9 @@ impl Life {
 
     /// Closes all connections of a causewayd that runs on. Returns its process.
     pub fn hang(mut self) -> Control {
-        self.stop();
         let mut control = self.control.take().unwrap();
         control.disconnect();
+        self.stop();
         control
     }
 
@@ -154,7 +154,11 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        // A process that ends closes its control connection last.
+        // A process that ends closes its control connection, the older descriptor, first. A pause of
+        // this thread between the two would else be a causewayd that disconnects its frontend.
+        if let Some(control) = &mut self.control {
+            control.disconnect();
+        }
         self.stop();
         drop(self.control.take());
     }

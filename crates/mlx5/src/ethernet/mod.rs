@@ -48,7 +48,7 @@ use causeway_wire::mlx5::work_queue::QueueState;
 pub use counters::{EthernetCounters, Traffic, TrafficByCast};
 pub use frame::{Body, Deliveries, Frame, FrameRef};
 pub use receive::receive_frame;
-pub use transmit::{complete_frame, next_frame};
+pub use transmit::{complete_frame, has_frames, next_frame};
 
 use crate::function::Function;
 use flow::FlowTables;

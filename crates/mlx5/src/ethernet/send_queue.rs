@@ -15,6 +15,7 @@ use causeway_wire::mlx5::completion_queue::{
 use causeway_wire::mlx5::work_queue::{QueueState, SEND_BLOCK, SendQueueContext};
 
 use super::limits::BURST;
+use crate::completion_queue::read_word;
 use crate::page_list::PageList;
 use crate::send_entry;
 use crate::work_queues::{Positions, SEND_ENTRY_BYTES_MAX};
@@ -89,6 +90,16 @@ impl SendQueue {
     pub fn has_next(&mut self, map: &Map) -> Result<bool, QueueError> {
         let counter = self.context.queue.doorbell_record.wrapping_add(COUNTER);
         self.positions.refresh(map, counter, self.blocks())
+    }
+
+    /// Returns whether the driver has posted an entry, and leaves the queue as it is. A counter that is
+    /// not granted counts as an entry: [`Self::has_next`] then breaks the queue.
+    pub fn is_posted(&self, map: &Map) -> bool {
+        if self.positions.is_broken() || self.positions.waiting() > 0 {
+            return !self.positions.is_broken();
+        }
+        let counter = self.context.queue.doorbell_record.wrapping_add(COUNTER);
+        read_word(map, counter).is_none_or(|posted| posted as u16 != self.positions.taken)
     }
 
     /// Adds the word that changes when the driver posts an entry. Returns `None` if an entry waits,

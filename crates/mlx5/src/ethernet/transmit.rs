@@ -60,6 +60,20 @@ enum Outcome {
     Empty,
 }
 
+/// Returns whether an entry waits in one of the adapter's send queues, and the number of queues that
+/// the call looked at. Takes no entry.
+pub fn has_frames(adapter: &Adapter<Function>) -> (bool, u32) {
+    let function = adapter.queues();
+    let ethernet = &function.objects.ethernet;
+    let mut looks = 0_u32;
+    let is_posted = ethernet.rotation.queues().any(|number| {
+        looks = looks.saturating_add(1);
+        let queue = ethernet.send_queues.get(number);
+        queue.is_some_and(|queue| queue.is_posted(&function.map))
+    });
+    (is_posted, looks)
+}
+
 /// Takes the next frame of the adapter's send queues, in turn. The caller must call
 /// [`complete_frame`] after it copied the frame; otherwise the next call completes the frame. With
 /// any result, [`Frame::looks`] is the work that the call did.

@@ -1,5 +1,7 @@
 //! Two drivers over vfio-user against a dispatcher with ports of kind `hca`.
 
+mod wakeups;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,10 +27,13 @@ struct Daemon {
 
 impl Daemon {
     fn start(name: &str) -> Self {
+        Self::start_with(name, PollConfig::default())
+    }
+
+    fn start_with(name: &str, poll_config: PollConfig) -> Self {
         let dir = std::env::temp_dir().join(format!("cw-hca-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let options =
-            Options { dispatchers: 1, cpus: Vec::new(), poll_config: PollConfig::default() };
+        let options = Options { dispatchers: 1, cpus: Vec::new(), poll_config };
         let services = &[causeway_hca::SERVICE];
         let fabric = Fabric::start(services, options).unwrap();
         let group = "g".parse::<causeway_model::Name>().unwrap();
@@ -38,6 +43,11 @@ impl Daemon {
 
     /// Adds a port. Returns its socket.
     fn port(&self, number: u8) -> PathBuf {
+        self.port_with(number, 2000)
+    }
+
+    /// Adds a port with this longest pause of polls. Returns its socket.
+    fn port_with(&self, number: u8, idle_poll_us: u32) -> PathBuf {
         let socket = self.dir.join(format!("h{number}"));
         let spec = HcaSpec {
             mac: Mac(mac(number)),
@@ -47,7 +57,7 @@ impl Daemon {
             regions_max: 64,
             registered_max: 1024,
             waiting_requests_max: None,
-            idle_poll_us: 2000,
+            idle_poll_us,
             doorbell: Default::default(),
             weight: 1,
             byte_rate_max: None,
