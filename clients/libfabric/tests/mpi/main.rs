@@ -36,7 +36,13 @@ struct Job {
 }
 
 impl Job {
-    fn run(mpi: &Library, suite: &Folder, programs: &[&str], ranks: usize, nics: &[String]) -> Self {
+    fn run(
+        mpi: &Library,
+        suite: &Folder,
+        programs: &[&str],
+        ranks: usize,
+        nics: &[String],
+    ) -> Self {
         let output = mpi.run_suite(suite, programs, ranks, nics, &provider());
         Self { library: mpi.name(), ranks, output }
     }
