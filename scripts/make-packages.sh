@@ -14,7 +14,7 @@ umask 022
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 built=$target/release out=$target/packages fast='' kinds=()
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-# Where cargo-deb and cargo-generate-rpm look for target/release/packages.
+# Where cargo-deb looks for target/release/packages.
 staged=$target/release/packages
 pages=$target/pages
 tools=$target/tools/bin
@@ -109,18 +109,32 @@ make_debs() {
     done
 }
 
+# Prints the list of one package's files for rpmbuild.
+rpm_list() {
+    (cd "$1" && find . \( -type f -o -type l \) -printf '/%P\n') |
+        sed 's|^/etc/|%config(noreplace) &|; s|^/usr/share/\(doc\|man\)/|%doc &|' | LC_ALL=C sort
+}
+
 make_rpms() {
-    local package components folder variant options
-    [ -x "$tools/cargo-generate-rpm" ] || die "cargo-generate-rpm is missing: run scripts/package-tools.sh"
+    local package components folder variant all=$staged/rpm/all lists=$staged/rpm/lists payload=w19.zstdio
+    command -v rpmbuild >/dev/null || die "rpmbuild is missing: run scripts/setup.sh packages"
+    rm -rf "$staged/rpm"
+    mkdir -p "$all" "$lists"
     for line in "${packages[@]}"; do
         read -r package components folder variant <<<"$line"
         stage "$staged/rpm/$package" "$package" "$components" lib64 share/zsh/site-functions
         install -m 644 LICENSE-APACHE LICENSE-MIT "$staged/rpm/$package/usr/share/doc/$package/"
-        options=(-p "$folder" --output "$out/" --set-metadata "version = \"$version\"")
-        [ "$variant" = - ] || options+=(--variant "$variant")
-        [ -z "$fast" ] || options+=(--payload-compress gzip)
-        "$tools/cargo-generate-rpm" "${options[@]}"
+        rpm_list "$staged/rpm/$package" >"$lists/$package"
+        cp -a "$staged/rpm/$package/." "$all/"
     done
+    [ -z "$fast" ] || payload=w2.gzdio
+    rpmbuild --quiet -bb packaging/rpm/causeway.spec \
+        --define "causeway_version $version" --define "staged $all" --define "lists $lists" \
+        --define "_topdir $staged/rpm/build" --define "_rpmdir $out" \
+        --define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
+        --define "_binary_payload $payload" --define '_buildhost localhost' \
+        --define 'use_source_date_epoch_as_buildtime 1' --define 'clamp_mtime_to_source_date_epoch 1' \
+        >"$staged/rpm/build.log" 2>&1 || { cat "$staged/rpm/build.log" >&2 && die "rpmbuild failed"; }
 }
 
 # An archive of the installed files' sources, with `make install`.

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs the programs that make packages, cargo-deb and cargo-generate-rpm, into target/tools. Does
-# nothing where these versions are installed.
+# Installs the program that makes Debian packages, cargo-deb, into target/tools. Does nothing where this
+# version is installed. (RPM packages are made by rpmbuild, which the system packages.)
 #   usage: scripts/package-tools.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
 tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
-wanted=(cargo-deb@3.8.0 cargo-generate-rpm@0.21.1)
+wanted=(cargo-deb@3.8.0)
 
 for tool in "${wanted[@]}"; do
     name=${tool%@*} version=${tool#*@}

@@ -20,6 +20,9 @@ pub struct Library {
     folder: Option<PathBuf>,
 }
 
+/// The programs of `tests/mpi` that one job may call in turn.
+const SUITE: &str = include_str!("suite.h");
+
 /// Returns the system's library, with which other programs of the system are built.
 pub fn system() -> Option<Library> {
     Library::new(None).filter(|library| library.kind == Kind::OpenMpi4)
@@ -75,22 +78,52 @@ impl Library {
     /// Compiles a program of `tests/mpi`.
     pub fn compile(&self, name: &str) -> Folder {
         let folder = Folder::new();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi").join(name);
-        let done = Command::new(self.program("mpicc"))
-            .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-O1", "-pthread", "-o"])
-            .args([folder.0.join("program"), source])
-            .arg("-lm")
-            .status();
-        assert!(done.unwrap().success(), "{name} compiles");
+        self.compile_to(&folder.0.join("program"), [source(name)], &[]);
         folder
     }
 
-    /// Runs a program over the provider only. Ranks use the NICs in turn.
-    pub fn run(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Output {
-        self.run_with(&[], name, ranks, boards, provider)
+    /// Compiles a program that calls other programs of `tests/mpi` in turn, in one job.
+    pub fn compile_suite(&self) -> Folder {
+        let folder = Folder::new();
+        let lines = SUITE.lines().filter_map(|line| line.strip_prefix("PROGRAM("));
+        let mut objects = vec![source("suite.c")];
+        for name in lines.map(|line| line.trim_end_matches(')')) {
+            let object = folder.0.join(format!("{name}.o"));
+            let main = format!("-Dmain={name}_program");
+            self.compile_to(&object, [source(&format!("{name}.c"))], &["-c", "-DSUITE", &main]);
+            objects.push(object);
+        }
+        self.compile_to(&folder.0.join("program"), objects, &[]);
+        folder
     }
 
-    /// As [`Self::run`]; also returns the counters of all endpoints.
+    fn compile_to<I: IntoIterator<Item = PathBuf>>(&self, to: &Path, from: I, options: &[&str]) {
+        let done = Command::new(self.program("mpicc"))
+            .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-O1", "-pthread"])
+            .args(options)
+            .arg("-o")
+            .arg(to)
+            .args(from)
+            .arg("-lm")
+            .status();
+        assert!(done.unwrap().success(), "{} compiles", to.display());
+    }
+
+    /// Runs programs of a suite in turn, in one job over the provider only.
+    pub fn run_suite(
+        &self,
+        suite: &Folder,
+        programs: &[&str],
+        ranks: usize,
+        boards: &[String],
+        provider: &Folder,
+    ) -> Output {
+        let program = format!("{} {}", suite.0.join("program").display(), programs.join(" "));
+        self.run_ready(Path::new(&program), suite, ranks, boards, provider)
+    }
+
+    /// Runs a program over the provider only. Ranks use the NICs in turn. Also returns the counters
+    /// of all endpoints.
     pub fn run_counted(
         &self,
         name: &str,
@@ -112,21 +145,10 @@ impl Library {
         self.kind == Kind::OpenMpi4
     }
 
-    /// As [`Self::run`], and ranks continue if another dies.
+    /// Runs a program over the provider only, and ranks continue if another dies.
     pub fn run_on(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Output {
-        self.run_with(&["--enable-recovery"], name, ranks, boards, provider)
-    }
-
-    fn run_with(
-        &self,
-        more: &[&str],
-        name: &str,
-        ranks: usize,
-        boards: &[String],
-        provider: &Folder,
-    ) -> Output {
         let mut mpirun = self.over_ours(ranks, boards, provider);
-        mpirun.args(more);
+        mpirun.arg("--enable-recovery");
         self.finish(mpirun, name, boards)
     }
 
@@ -186,7 +208,7 @@ impl Library {
     pub fn crowded(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Mpich => &[],
-            Kind::OpenMpi4 | Kind::OpenMpi5 => &["--oversubscribe", "--timeout", "60"],
+            Kind::OpenMpi4 | Kind::OpenMpi5 => &["--oversubscribe", "--timeout", "110"],
         }
     }
 
@@ -216,6 +238,11 @@ impl Library {
         let folder = self.compile(name);
         start(mpirun, &folder.0.join("program"), &folder, boards)
     }
+}
+
+/// Returns the path of a source file of `tests/mpi`.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi").join(name)
 }
 
 /// Runs a program in a directory. Each rank has the NIC of its number.

@@ -13,9 +13,10 @@ mod slurm;
 #[path = "../../../myriexpress/tests/library/wire.rs"]
 mod wire;
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use common::{Host, provider};
+use common::{Folder, Host, Output, provider};
 use library::{Library, all};
 
 /// Returns the NICs of a host.
@@ -23,92 +24,118 @@ fn here(host: &Host) -> Vec<String> {
     vec![host.sockets(&["a"])]
 }
 
-/// Runs a program, which prints `ok` on success.
-fn assert_ok(mpi: &Library, program: &str, ranks: usize, boards: &[String]) {
-    let output = mpi.run(program, ranks, boards, &provider());
-    assert!(
-        output.good && output.out.lines().any(|line| line == "ok"),
-        "{mpi:?} {program} {output:?}"
-    );
+/// The programs for ranks of one host, in suites of 2 and of 4 ranks.
+const HERE: [&str; 8] =
+    ["messages", "modes", "ahead", "collectives", "memory", "together", "windows", "kernels"];
+
+/// A job of several programs in turn, of which each prints its name on success.
+struct Job {
+    library: &'static str,
+    ranks: usize,
+    output: Output,
 }
 
-fn on_one_host(program: &str) {
-    let host = Host::new(&["a"]);
-    for mpi in all() {
-        for ranks in [2, 4] {
-            assert_ok(&mpi, program, ranks, &here(&host));
-        }
+impl Job {
+    fn run(
+        mpi: &Library,
+        suite: &Folder,
+        programs: &[&str],
+        ranks: usize,
+        nics: &[String],
+    ) -> Self {
+        let output = mpi.run_suite(suite, programs, ranks, nics, &provider());
+        Self { library: mpi.name(), ranks, output }
     }
+
+    fn check(&self, program: &str) {
+        let line = format!("ok {program}");
+        let is_ok = self.output.good && self.output.out.lines().any(|found| found == line);
+        let Self { library, ranks, output } = self;
+        assert!(is_ok, "{program}, {library}, {ranks} ranks: {output:?}");
+    }
+}
+
+/// Checks a program in the jobs of all libraries on one host, which run once for all tests.
+fn on_one_host(program: &str) {
+    static JOBS: OnceLock<Vec<Job>> = OnceLock::new();
+    let jobs = JOBS.get_or_init(|| {
+        let host = Host::new(&["a"]);
+        let run = |mpi: &Library| {
+            let suite = mpi.compile_suite();
+            [2, 4].map(|ranks| Job::run(mpi, &suite, &HERE, ranks, &here(&host)))
+        };
+        all().iter().flat_map(run).collect()
+    });
+    jobs.iter().for_each(|job| job.check(program));
 }
 
 #[test]
 fn messages_of_all_lengths_arrive_whole_in_order_and_as_they_are_looked_for() {
-    on_one_host("messages.c");
+    on_one_host("messages");
 }
 
 #[test]
 fn mpi_messages_arrive_in_all_modes_and_layouts() {
-    on_one_host("modes.c");
+    on_one_host("modes");
 }
 
 #[test]
 fn what_is_sent_ahead_of_a_barrier_does_not_hold_it_up_however_much_it_is() {
-    on_one_host("ahead.c");
+    on_one_host("ahead");
 }
 
 #[test]
 fn collective_operations_come_to_what_each_rank_works_out() {
-    on_one_host("collectives.c");
+    on_one_host("collectives");
 }
 
 #[test]
 fn memory_of_others_is_written_read_added_to_and_swapped() {
-    on_one_host("memory.c");
+    on_one_host("memory");
 }
 
 #[test]
 fn mpi_collectives_with_uneven_parts_and_user_operators_overlap() {
-    on_one_host("together.c");
+    on_one_host("together");
 }
 
 #[test]
 fn mpi_windows_expose_memory_to_a_group_for_an_epoch() {
-    on_one_host("windows.c");
+    on_one_host("windows");
 }
 
 #[test]
 fn mpi_kernels_compute_known_results() {
-    on_one_host("kernels.c");
+    on_one_host("kernels");
 }
 
 #[test]
 fn several_threads_of_a_rank_call_at_a_time() {
-    on_one_host("threads.c");
+    let host = Host::new(&["a"]);
+    for mpi in all() {
+        let (output, _) = mpi.run_counted("threads.c", 4, &here(&host), &provider());
+        assert!(output.good && output.out.lines().any(|line| line == "ok"), "{mpi:?} {output:?}");
+    }
 }
 
-/// The programs for ranks of two hosts, and the number of ranks.
-const PROGRAMS: [(&str, usize); 9] = [
-    ("ahead.c", 2),
-    ("held.c", 2),
-    ("messages.c", 2),
-    ("modes.c", 2),
-    ("collectives.c", 4),
-    ("together.c", 4),
-    ("memory.c", 4),
-    ("windows.c", 2),
-    ("kernels.c", 4),
+/// The programs for ranks of two hosts, by the number of ranks.
+const BETWEEN: [(usize, &[&str]); 2] = [
+    (2, &["ahead", "held", "messages", "modes", "windows"]),
+    (4, &["collectives", "together", "memory", "kernels"]),
 ];
 
 /// Runs ranks of two hosts in turn. The interfaces of the daemons are connected to each other.
 fn two_hosts() {
     // The launcher uses the loopback interface.
     wire::ip("link set lo up");
+    let libraries: Vec<_> = all().into_iter().map(|mpi| (mpi.compile_suite(), mpi)).collect();
     for bypass in [false, true] {
         let (one, two) = (Host::on("near", "a", bypass), Host::on("far", "b", bypass));
         let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
-        for mpi in all() {
-            for (program, ranks) in PROGRAMS {
-                assert_ok(&mpi, program, ranks, &boards);
+        for (suite, mpi) in &libraries {
+            for (ranks, programs) in BETWEEN {
+                let job = Job::run(mpi, suite, programs, ranks, &boards);
+                programs.iter().for_each(|program| job.check(program));
             }
         }
     }
@@ -132,7 +159,7 @@ fn what_ranks_sent_is_what_ranks_received_by_their_counters() {
     let host = Host::new(&["a"]);
     for mpi in all() {
         let (output, tables) = mpi.run_counted("threads.c", 2, &here(&host), &provider());
-        assert!(output.good, "{mpi:?} {output:?}");
+        assert!(output.good && output.out.lines().any(|line| line == "ok"), "{mpi:?} {output:?}");
         assert_eq!(tables.len(), 2, "{mpi:?} a file of each rank");
         let all = |name| sum(&tables, name);
         assert!(all("sent") > 100 && all("completions") > 100, "{mpi:?} {tables:?}");

@@ -169,16 +169,16 @@ fn ranks_of_mpi_run(
     cluster.run(shell.env("program", compiled.0.join("program")))
 }
 
-/// Runs a program as a user would: evaluates the output of `mpi-env`, and then the start line that
+/// Runs programs of a suite as a user would: evaluates the output of `mpi-env`, and then the start line that
 /// it names.
 fn ranks(
     cluster: &Cluster,
     mpi: &Library,
-    program: &str,
+    programs: &str,
     count: usize,
     boards: &[String],
 ) -> Output {
-    let compiled = mpi.compile(program);
+    let compiled = mpi.compile_suite();
     let provider = provider();
     let mut shell = command("sh", &provider, None, &boards[0]);
     // NICs of several hosts share a path, which they cannot here.
@@ -188,11 +188,11 @@ fn ranks(
         eval "$output"
         start=$(printf '%s\n' "$output" | sed -n 's/^# \(srun --mpi=[a-z0-9]*\) .*/\1/p')
         exec $start -N 2 -n {count} sh -c '
-            if [ "$SLURMD_NODENAME" = far ]; then CAUSEWAY_MX=$other; fi; exec "$program"'"#,
+            if [ "$SLURMD_NODENAME" = far ]; then CAUSEWAY_MX=$other; fi; exec "$program" $programs'"#,
         mpi.name(),
     );
     shell.args(["-c", &script]).current_dir(&compiled.0);
-    shell.env("causeway", causeway().unwrap()).env("other", &boards[1]);
+    shell.env("causeway", causeway().unwrap()).env("other", &boards[1]).env("programs", programs);
     cluster.run(shell.env("program", compiled.0.join("program")))
 }
 
@@ -207,9 +207,10 @@ fn by_slurm() {
     for mpi in all() {
         // Open MPI 5 under Slurm starts no more ranks than processors, with any transport.
         let count = if mpi.name() == "openmpi5" { 2 } else { 4 };
-        for program in ["messages.c", "collectives.c", "memory.c"] {
-            let output = ranks(&cluster, &mpi, program, count, &boards);
-            let well = output.good && output.out.lines().any(|line| line == "ok");
+        let output = ranks(&cluster, &mpi, "messages collectives memory", count, &boards);
+        for program in ["messages", "collectives", "memory"] {
+            let line = format!("ok {program}");
+            let well = output.good && output.out.lines().any(|found| found == line);
             assert!(well, "{mpi:?} {program} {output:?} {}", cluster.logs());
         }
         let output = ranks_of_mpi_run(&cluster, &mpi, "messages.c", count, &boards);

@@ -11,6 +11,7 @@ use causeway_attach::limits::DMA_ACK_MS;
 use causeway_attach::native::{VfioUserClient, VfioUserError};
 use causeway_attach::vfio_user::message::{DmaUnmap, HEADER_BYTES, Header, RegionAccess, command};
 use causeway_memory::Rights;
+use causeway_testing::wait::patient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::bench::{Bench, PAGE, map, memory, send_bytes};
@@ -43,7 +44,7 @@ fn check_end(bench: &Bench, result: &Result<(), VfioUserError>, since: Instant) 
         matches!(result, Err(VfioUserError::Gone | VfioUserError::Conversation(_))),
         "{result:?} after {took:?}"
     );
-    assert!(took >= Duration::from_millis(DMA_ACK_MS) && took < QEMU_PATIENCE, "{took:?}");
+    assert!(took >= Duration::from_millis(DMA_ACK_MS) && took < patient(QEMU_PATIENCE), "{took:?}");
     bench.seen.is_stalled.store(false, Ordering::Relaxed);
     let error = bench.wait_error();
     assert!(error.contains("did not adopt"), "{error}");
@@ -99,7 +100,7 @@ fn vfio_user_map_is_answered_before_the_dispatcher_adopts_it_after_the_limit() {
     bench.seen.is_stalled.store(true, Ordering::Relaxed);
     let since = Instant::now();
     client.map(&map(0, 0, 1), Some(file.as_fd())).unwrap();
-    assert!(since.elapsed() < QEMU_PATIENCE, "{:?}", since.elapsed());
+    assert!(since.elapsed() < patient(QEMU_PATIENCE), "{:?}", since.elapsed());
     bench.seen.is_stalled.store(false, Ordering::Relaxed);
     client.reset().unwrap();
     assert!(bench.handle.map().contains(0, PAGE, Rights::READ_WRITE));
@@ -116,7 +117,7 @@ fn vfio_user_unmap_and_reset_wait_for_a_slow_dispatcher() {
         if is_reset { client.reset() } else { client.unmap(0, PAGE) }.unwrap();
         let took = since.elapsed();
         resumes.join().unwrap();
-        assert!(took >= SLOW - Duration::from_millis(10) && took < 3 * SLOW, "{took:?}");
+        assert!(took >= SLOW - Duration::from_millis(10) && took < patient(3 * SLOW), "{took:?}");
     }
 }
 
@@ -166,7 +167,7 @@ fn vfio_user_register_reads_are_answered_while_an_unmap_waits() {
     };
     send(100, command::DMA_UNMAP, &unmap);
     std::thread::sleep(Duration::from_millis(50));
-    let second = Duration::from_secs(1);
+    let second = patient(Duration::from_secs(1));
     for id in 101..111 {
         send(id, command::REGION_READ, &access);
         assert_eq!(next_reply(&client, 20, second), Some((id, command::REGION_READ)));
@@ -203,6 +204,6 @@ fn vfio_user_close_or_drop_while_an_unmap_waits_ends_the_thread() {
         }
         let thread = format!("vfio-{name}");
         crate::bench::wait_for("the end of the thread", || !crate::bench::has_thread(&thread));
-        assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+        assert!(since.elapsed() < patient(Duration::from_secs(1)), "{:?}", since.elapsed());
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{Client, NetOptions, NetPort};
 use causeway_model::{Command, PortState, SocketAccess};
 
+use causeway_testing::wait::patient;
 use causeway_wire::virtio_net::Header;
 
 use crate::common::*;
@@ -39,7 +40,7 @@ fn accept_raw(listener: &UnixListener) -> UnixStream {
             socket.set_nonblocking(false).unwrap();
             return socket;
         }
-        assert!(since.elapsed() < SOON, "the port did not connect");
+        assert!(since.elapsed() < patient(SOON), "the port did not connect");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

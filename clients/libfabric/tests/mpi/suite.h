@@ -1,0 +1,10 @@
+/* The programs that suite.c can call. */
+PROGRAM(ahead)
+PROGRAM(collectives)
+PROGRAM(held)
+PROGRAM(kernels)
+PROGRAM(memory)
+PROGRAM(messages)
+PROGRAM(modes)
+PROGRAM(together)
+PROGRAM(windows)
