@@ -1,7 +1,16 @@
 //! Bytes of a region for another NIC of the same daemon.
 //!
-//! [`LentBytes`] live for one step of [`local::perform`](crate::local::perform): they keep the region
-//! mapped, but not registered, and the owner of the region may change the bytes.
+//! [`LentBytes`] live for one step of [`local::perform`](crate::local::perform): they keep the
+//! region mapped, but not registered, and the owner of the region may change the bytes.
+//! [`EndpointIo`](crate::driver::EndpointIo) checks the bounds and lends the region in place, so
+//! that the copy from region to region is the only one; the default of
+//! [`Outside::lend`](crate::Outside::lend) copies first. A failed copy may have written a part;
+//! [`CopyFault`] names the side that ends its message: `local::perform` ends both the offer and the
+//! pull for [`CopyFault::Source`], and only the pull for [`CopyFault::Destination`], with
+//! `BadRdmaWindow`.
+//!
+//! Each NIC lends and copies through its [`Outside`](crate::Outside), on the dispatcher's thread.
+//! Nothing is lent to a NIC of another daemon.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -3,6 +3,17 @@
 //! The sending half: which messages of a peer's queue may be given ([`NicEndpoint::local_take`]),
 //! and their ends. The receiving half: delivery to the host side ([`NicEndpoint::local_accept`]),
 //! and the state of a pull. Neither half sees the other endpoint.
+//!
+//! A message is taken from its queue before it is given; the caller must end it
+//! ([`NicEndpoint::local_delivered`]) or put it back. An offer without a free send window stays in
+//! the queue, and later messages of its peer behind it. The receiver counts a message of another
+//! session or of an unknown endpoint, and refuses it with `BadSession`; it keeps no message without
+//! room, but notes the peer and asks for the message once. A step whose handle, window, peer or
+//! session is no longer valid returns `None` and changes nothing.
+//!
+//! Called by [`perform`](super::perform()), [`deliver`](super::deliver) and [`route`](super::route)
+//! through [`Nic`](crate::Nic), and by `transmit`, `endpoint` and `pull` where a peer is local, on
+//! the thread of the NIC.
 
 use causeway_wire::mx::{Address, Event, Handle, NicId, PeerId, Status, Token, Window};
 

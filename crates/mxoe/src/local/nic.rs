@@ -1,4 +1,14 @@
 //! The local NICs of a [`Nic`], and access to its endpoints for [`perform`](super::perform()).
+//!
+//! A local NIC has a place in the table of known NICs (1,024, shared with those of the network);
+//! without a place [`Nic::nic_add_local`] returns false, and the two NICs do not reach each other.
+//! Frames of the network with the address of a local NIC are dropped as of an unknown NIC, and
+//! counted (`unknown_boards`). [`Nic::nic_remove`] removes a local NIC and ends its peers; work
+//! that was queued for it before then finds no peer and has no effect. The owner adds each pair of
+//! NICs in both directions: this module does not.
+//!
+//! `mx::network` of `causeway-mx` adds, removes and asks for work, in the turn of the group's
+//! shard; the other methods are called by [`perform`](super::perform()), `deliver` and `route`.
 
 use causeway_wire::mx::{NicId, PeerId, Status, Token};
 
