@@ -13,6 +13,12 @@
 //! | doorbell | eventfd | work request without bytes |
 //! | sleep | the socket | completion channel, armed before the sleep |
 //! | peers of this host | channels, direct reads | none: all messages pass through the rings |
+//!
+//! An error ends a connection for good: the owner drops it, with the commands that were queued, and
+//! may open another by [`Connection::again`]. A connection does not repeat or answer anything
+//! itself, and neither the socket nor the adapter accepts the memory of the other kind
+//! ([`Error::NoResources`]). Calls come from the thread that holds the lock of the endpoint;
+//! [`Connection::descriptor`] alone may be watched by other threads.
 
 pub(crate) mod socket;
 

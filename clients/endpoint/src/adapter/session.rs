@@ -1,4 +1,19 @@
-//! A session with the daemon over an adapter.
+//! A session with the daemon over an adapter: commands, answers, and the memory that the process
+//! grants.
+//!
+//! A session belongs to one endpoint, or to a query of the daemon. It registers new rings for each
+//! command that opens or resumes the endpoint, and keeps them for its life. Granted memory stays
+//! registered until the daemon has answered a *fence*: a question behind the command that ends the
+//! grant, whose answer shows that earlier commands were executed. A region that the daemon refused
+//! is released at once. Fences have no limit of their own; they count to the commands that wait.
+//!
+//! An answer that cannot be decoded, and a broken link, are [`Error::DaemonGone`] for good; queued
+//! commands are lost. Files are refused with [`Error::NoResources`]. [`finish`](Connection::finish)
+//! waits for the last fence, at most [`FENCE_WAIT`] (1 s); without it the drop ends the queue pair
+//! first, so that the adapter withdraws the memory before it is freed.
+//!
+//! `nic::connect` opens a session, and [`Conversation`](crate::nic::Conversation) owns it, in the
+//! thread that holds the lock of the endpoint. The queue pair is in `link`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
