@@ -1,11 +1,12 @@
 //! Attempts of a port to connect to the listener of its peer.
 //!
-//! The pause between two attempts grows from 100 ms to 1 s ([`CONNECT_PAUSE_NS`]), and is short again
-//! after a connection that lasted for the longest pause. A Unix socket connects at once or not at all; a
-//! TCP connection has [`CONNECT_NS_MAX`] (5 s). There is no last attempt: the port tries as long as
-//! it exists. The last error is kept for the operator. The owner, [`crate::stream_end`], calls the
-//! module by its deadlines and the readiness of the socket, in the dispatcher's thread; no call
-//! waits, and one that comes early has no effect.
+//! The pause between two attempts grows from 100 ms to 1 s ([`CONNECT_PAUSE_NS`]), and is short
+//! again after a connection that lasted for the longest pause. A Unix socket connects at once or
+//! not at all; a TCP connection has [`CONNECT_NS_MAX`] (5 s). There is no last attempt: the port
+//! tries as long as it exists. The last error is kept for the operator. The owner,
+//! [`crate::stream_end`], calls the module by its deadlines and the readiness of the socket, in the
+//! dispatcher's thread; no call waits, and one that comes early has no effect. An attempt that
+//! fails, also for a listener of a user that `allowed_users` lacks, is no error of the port.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,10 +1,11 @@
 //! Every limit of this crate.
 //!
-//! Units are in the description or the name: `_NS` nanoseconds, `_BYTES` bytes. The values are fixed at
-//! compile time. At the limits of frames a slow peer loses frames and a slow group makes the peer
-//! wait; at the limit of connections a connection is refused. `framing` and `output` read those of
-//! frames to the peer, `ingress`, `port`, `datagram_end` and `stream_end` those of frames from it,
-//! `connector` and `socket` those of connections, all without a wait.
+//! Units are in the description or the name: `_NS` nanoseconds, `_BYTES` bytes. The values are
+//! fixed at compile time. At the limits of frames a slow peer loses frames and a slow group makes
+//! the peer wait; at the limit of connections a connection is refused. `framing` and `output` read
+//! those of frames to the peer, `ingress`, `port`, `datagram_end` and `stream_end` those of frames
+//! from it, `connector` and `socket` those of connections, all without a wait. The sockets belong
+//! to the dispatcher of the shard, `output` also to the thread of the forwarding service.
 
 use std::time::Duration;
 

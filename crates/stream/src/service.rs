@@ -5,6 +5,12 @@
 //! the group's frames (`fabric::station`): frames from the peer's socket go there in batches, frames to
 //! the peer come by a carrier ([`crate::output`]). A port has two values, of sources and of watched
 //! descriptors: the peer's socket, and a listener or the notice of a stalled output.
+//!
+//! A port whose sockets cannot be opened is refused with the reason, and the service goes on
+//! without it. A request for a membership fails before the forwarding service has opened its inbox
+//! (`fabric::station_control::OpenUplink`); a second inbox replaces the first. A value without a
+//! port, an unknown port and a port of another service have no effect. [`Service::tick`] is linear
+//! in the ports of the group.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,14 @@
 //! The sockets of peers: connected streams (Unix, TCP) and datagram sockets (Unix, UDP).
 //!
 //! A socket is shared between the shard that reads it and the thread of the forwarding service that
-//! writes it ([`crate::output`]); no call blocks or waits. Unix peers may send no file descriptors: the
-//! kernel refuses them, or (before Linux 6.16) receiving one ends a stream and drops a datagram.
-//! Closing a socket with unread data happens in another thread, because it may hold descriptors.
+//! writes it ([`crate::output`]); no call blocks or waits. Unix peers may send no file descriptors:
+//! the kernel refuses them, or (before Linux 6.16) receiving one ends a stream and drops a
+//! datagram. Closing a socket with unread data happens in another thread, because it may hold
+//! descriptors. A full backlog of a Unix listener, and options that the kernel refuses, are no
+//! errors of their own: the first counts as a refused connect, the others cost latency. Nothing is
+//! retried here; [`crate::connector`], [`crate::stream_end`] and [`crate::datagram_end`] open the
+//! sockets and decide about errors. A TCP peer that is silent for 30 s, or leaves sent bytes
+//! unacknowledged as long, loses its connection by the kernel.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};

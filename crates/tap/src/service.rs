@@ -7,6 +7,12 @@
 //! port whose frames wait for room in the forwarding service, is served again by a deadline. An
 //! idle interface costs nothing. Deletion of a port with an interface that is not persistent waits
 //! for the kernel, which deletes the interface: milliseconds, once.
+//!
+//! An interface that cannot be opened does not refuse the port (`crate::port`); only a port of
+//! another kind is refused. No frame is read before the forwarding service has asked for the
+//! membership; the request fails before that service has opened its mailbox, and for an unknown
+//! port. An interface that fails is closed and opened anew a second later. A source value without a
+//! port has no effect.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,9 @@
 //!
 //! The model has no timing, no limits of queues and no lost peers: it predicts which messages match
 //! and which bytes arrive, not when. A test runs the same operations on the model and on a real
-//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics.
+//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics. Operations
+//! on an index that does not exist have no effect. Users: random tests of `message` and a fuzz
+//! target, in one thread.
 
 use causeway_channel::Layout;
 use causeway_message::library::{LibraryOptions, Partner, RequestId};
