@@ -2,8 +2,9 @@
 //! ([`causeway_wire::session`]).
 //!
 //! [`session`] speaks the protocol and owns the rings, `link` is the queue pair below, with its
-//! receives, its queue of commands and the doorbells, and `search` finds the adapters of the machine.
-//! The process needs libibverbs and access to `/dev/infiniband`, and no driver or module of its own.
+//! receives, its queue of commands and the doorbells, and `search` finds the adapters of the
+//! machine. The process needs libibverbs and access to `/dev/infiniband`, and no driver or module
+//! of its own.
 //!
 //! # Limits
 //! One queue pair for each endpoint. At most 32 commands are in flight and 1,024 wait, as on a

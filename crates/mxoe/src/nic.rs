@@ -98,8 +98,8 @@ pub enum DropReason {
     /// The NIC of the sender is not known.
     #[error("the sending NIC is not known")]
     UnknownNic,
-    /// An announcement, another raw packet (mappers of native MX send such), or the answer to a name
-    /// query: discovery serves these.
+    /// An announcement, another raw packet (mappers of native MX send such), or the answer to a
+    /// name query: discovery serves these.
     #[error("the packet is not for a NIC")]
     NotServed,
     /// The endpoint is not open.

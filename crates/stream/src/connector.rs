@@ -74,8 +74,8 @@ impl Connector {
         self.due_ns.or(self.attempt.as_ref().map(|attempt| attempt.deadline_ns))
     }
 
-    /// Begins or continues an attempt, of which the socket is watched as `value`. Returns the socket
-    /// when it is connected; the owner calls [`Self::ended`] after the connection.
+    /// Begins or continues an attempt, of which the socket is watched as `value`. Returns the
+    /// socket when it is connected; the owner calls [`Self::ended`] after the connection.
     pub fn advance(&mut self, cx: &Context<'_>, value: u32) -> Option<Connected> {
         if self.due_ns.is_some_and(|due| due <= cx.now_ns) {
             self.due_ns = None;

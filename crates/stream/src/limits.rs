@@ -11,7 +11,8 @@ use std::time::Duration;
 
 /// Bytes of Ethernet header and two VLAN tags that an MTU does not count.
 pub const LINK_HEADER_BYTES_MAX: usize = 22;
-/// Bytes of frames that wait for a slow peer; 1 MiB, about 700 full frames. Further frames are dropped.
+/// Bytes of frames that wait for a slow peer; 1 MiB, about 700 full frames. Further frames are
+/// dropped.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Queued bytes at which frames are sent before the end of the turn.
 pub const SEND_BYTES: usize = 65_000;
@@ -28,8 +29,8 @@ pub const BATCHES_MAX: usize = 2;
 pub const CONNECT_PAUSE_NS: (u64, u64) = (100_000_000, 1_000_000_000);
 /// Time in which a TCP connection must be established; 5 s.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
-/// Time after which frames are offered again to a datagram socket without room; 1 ms. The kernel does
-/// not report room in the queue of another process's datagram socket.
+/// Time after which frames are offered again to a datagram socket without room; 1 ms. The kernel
+/// does not report room in the queue of another process's datagram socket.
 pub const RETRY_NS: u64 = 1_000_000;
 /// Shortest time between two checks whether the peer of a datagram port is gone; 100 ms.
 pub const PROBE_NS: u64 = 100_000_000;

@@ -64,8 +64,8 @@ impl PortCore {
         }
     }
 
-    /// Returns whether the forwarding service has room for another batch; `None` if the port has not
-    /// joined it.
+    /// Returns whether the forwarding service has room for another batch; `None` if the port has
+    /// not joined it.
     pub fn has_room(&mut self) -> Option<bool> {
         let Self { sender, ingress, .. } = self;
         sender.as_mut().map(|sender| sender.has_room(&mut ingress.counters))

@@ -41,7 +41,8 @@ impl StreamSocket {
         Ok(Self::Unix(socket))
     }
 
-    /// Begins to connect to a TCP listener; the socket becomes writable when it is connected, or failed.
+    /// Begins to connect to a TCP listener; the socket becomes writable when it is connected, or
+    /// failed.
     pub fn begin_tcp(remote: SocketAddr) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(remote);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM.nonblocking(), None)?;
@@ -51,8 +52,8 @@ impl StreamSocket {
         }
     }
 
-    /// Returns a non-blocking TCP socket with its options set. Options that fail cost latency, or delay
-    /// the detection of a peer that is gone.
+    /// Returns a non-blocking TCP socket with its options set. Options that fail cost latency, or
+    /// delay the detection of a peer that is gone.
     pub fn tcp(socket: TcpStream) -> Self {
         let _ = socket.set_nodelay(true);
         let _ = sockopt::set_socket_keepalive(&socket, true);
@@ -154,8 +155,8 @@ impl DatagramSocket {
         Ok(Self::Udp(socket))
     }
 
-    /// Receives a datagram; one without a sender's address came from the remote address of UDP, or from
-    /// a socket without a name.
+    /// Receives a datagram; one without a sender's address came from the remote address of UDP, or
+    /// from a socket without a name.
     pub fn receive(&self, room: &mut [u8]) -> Result<ReceivedDatagram, Errno> {
         match self {
             Self::Unix(socket) => receive::receive_datagram(socket, room),

@@ -49,7 +49,8 @@ impl TapShared {
     /// Replaces the interface.
     pub(crate) fn set_interface(&self, interface: Option<Arc<TapInterface>>) {
         let before = std::mem::replace(&mut *self.lock(), interface);
-        // Closing an interface that is not persistent deletes it, which takes long: not under the lock.
+        // Closing an interface that is not persistent deletes it, which takes long: not under the
+        // lock.
         drop(before);
     }
 }
@@ -110,7 +111,8 @@ impl TapCarrier {
         interface.write(&Header::default().to_host(), [bytes, &[]])
     }
 
-    /// Cuts a frame of UDP into datagrams and writes each, with checksums that the kernel completes.
+    /// Cuts a frame of UDP into datagrams and writes each, with checksums that the kernel
+    /// completes.
     fn write_cut(&mut self, interface: &TapInterface, frame: &Outgoing<'_>) -> Result<(), Errno> {
         let bytes = room(&mut self.scratch, frame.len);
         frame.reader().read(bytes).map_err(|_| Errno::FAULT)?;

@@ -37,7 +37,8 @@ pub(crate) const NAME: &str = "tap";
 pub struct TapService {
     /// By the value of their source.
     ports: BTreeMap<u32, (PortId, TapPort)>,
-    /// The group's policy, of which these ports need nothing: all frames pass the forwarding service.
+    /// The group's policy, of which these ports need nothing: all frames pass the forwarding
+    /// service.
     policy: PolicyCell,
     /// Mailbox of the forwarding service.
     uplink: Option<Sender<Message>>,

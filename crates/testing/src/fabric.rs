@@ -129,7 +129,8 @@ impl TestFabric {
         self.view(name).counters[counter]
     }
 
-    /// Waits until a counter of a port is at least `least`. Some counters appear with their first event.
+    /// Waits until a counter of a port is at least `least`. Some counters appear with their first
+    /// event.
     #[track_caller]
     pub fn wait_counter_least(&self, name: &str, counter: &str, least: u64) {
         wait(

@@ -1,7 +1,7 @@
 //! The state that browsers get as JSON: `GET /api/state`.
 //!
-//! [`Daemon::of`] selects from a [`Sample`] and computes rates from the sample before. Every field is
-//! named here: paths, keys, users and passwords of configurations are left out, whatever keys a
+//! [`Daemon::of`] selects from a [`Sample`] and computes rates from the sample before. Every field
+//! is named here: paths, keys, users and passwords of configurations are left out, whatever keys a
 //! newer daemon adds. The page is the only reader; the form may change with each release.
 //!
 //! [`crate::poller`] computes a state after each sample, in its thread, and keeps the JSON. At most

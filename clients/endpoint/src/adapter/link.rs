@@ -10,8 +10,8 @@
 //!
 //! # Sleeps
 //! [`Link::arm`] requests an event for the next completion, and polls afterwards: a completion in
-//! between is found by the poll. While a thread sleeps, another thread that takes the event requests the
-//! next one, so that the sleeping thread is woken by later completions.
+//! between is found by the poll. While a thread sleeps, another thread that takes the event
+//! requests the next one, so that the sleeping thread is woken by later completions.
 //!
 //! # Place
 //! [`session`](super::session) sends and receives, and the doorbell of the rings (`paths`) rings;
@@ -173,8 +173,8 @@ impl Link {
         state.ring_all();
     }
 
-    /// Requests an event for the next completion. Returns false if the thread must not sleep: a message
-    /// is there, or the link is broken.
+    /// Requests an event for the next completion. Returns false if the thread must not sleep: a
+    /// message is there, or the link is broken.
     pub fn arm(&self) -> bool {
         let mut state = self.state();
         // Events of completions that were polled would end the sleep at once.

@@ -33,8 +33,8 @@ use crate::error::Error;
 use crate::limits::FENCE_WAIT;
 use crate::waiter::Awaited;
 
-/// Tag of questions that only mark a position among the commands: their answer shows that all earlier
-/// commands were executed. Other questions have the tag 0.
+/// Tag of questions that only mark a position among the commands: their answer shows that all
+/// earlier commands were executed. Other questions have the tag 0.
 const FENCE_TAG: u32 = 0xffff_fff0;
 
 /// A session. The fields are dropped in this order: the queue pair ends before the memory does.
@@ -71,11 +71,12 @@ fn resolve(device: Option<&str>, port: Option<u8>) -> Result<(String, u8), Error
 }
 
 impl Session {
-    /// Connects to the daemon over the port `port` of the adapter `device`, or over the first active
-    /// port. Blocks for some commands of the adapter.
+    /// Connects to the daemon over the port `port` of the adapter `device`, or over the first
+    /// active port. Blocks for some commands of the adapter.
     ///
     /// # Errors
-    /// [`Error::NoLibrary`], [`Error::NoAdapter`], [`Error::NoPermission`] or [`Error::NoResources`].
+    /// [`Error::NoLibrary`], [`Error::NoAdapter`], [`Error::NoPermission`] or
+    /// [`Error::NoResources`].
     pub fn open(device: Option<&str>, port: Option<u8>) -> Result<Self, Error> {
         let (device, port) = resolve(device, port)?;
         let adapter = Adapter::open(&device).map_err(converted)?;
@@ -103,8 +104,8 @@ impl Session {
         self.link.send(SessionMessage { message, offer }.emit())
     }
 
-    /// Sends a question whose answer shows that all earlier commands were executed. Then `memory` is
-    /// released.
+    /// Sends a question whose answer shows that all earlier commands were executed. Then `memory`
+    /// is released.
     fn fence(&mut self, memory: Option<Arc<Registration>>) -> Result<(), Error> {
         self.ended.push_back(memory);
         self.send_offer(ClientMessage::Name { tag: FENCE_TAG, nic: 0 }, None)
@@ -140,7 +141,8 @@ impl Connection for Session {
         match (command, grant) {
             (ClientMessage::Open { .. } | ClientMessage::Resume { .. }, _) => {
                 let rings = Arc::new(allocate(&self.link.domain, mx_rings::layout().bytes())?);
-                // The daemon reads the rings from the answer on: an earlier offer has ended by then.
+                // The daemon reads the rings from the answer on: an earlier offer has ended by
+                // then.
                 self.rings = Some(Arc::clone(&rings));
                 self.send_offer(command, Some(&rings))
             }
@@ -153,7 +155,8 @@ impl Connection for Session {
                 self.fence(Some(memory))
             }
             (_, Grant::Nothing) => self.send_offer(command, None),
-            // The daemon of an adapter reaches registered memory only, and regions are all that it is given.
+            // The daemon of an adapter reaches registered memory only, and regions are all that it
+            // is given.
             (_, Grant::File(_) | Grant::Memory(_)) => Err(Error::NoResources),
         }
     }

@@ -36,7 +36,8 @@ pub struct SocketConnection {
     path: Option<PathBuf>,
 }
 
-/// Connects to a Unix stream socket. A connect waits while the listen backlog is full, `limit` at most.
+/// Connects to a Unix stream socket. A connect waits while the listen backlog is full, `limit` at
+/// most.
 fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -237,8 +237,8 @@ impl NicEndpoint {
         Delivery::Full
     }
 
-    /// Asks a local peer for its messages, because the host side has room. Returns false if the peer
-    /// is not local.
+    /// Asks a local peer for its messages, because the host side has room. Returns false if the
+    /// peer is not local.
     pub(crate) fn ask_local(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> bool {
         let ends =
             self.peers.get(peer).and_then(|r| self.local_ends(ctx.hosts, NicId::of(ctx.own), r));

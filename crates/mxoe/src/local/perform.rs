@@ -68,9 +68,10 @@ pub fn route(nic: &Nic, endpoint: u8, request: &Request<'_>) -> Option<LocalEnds
     }
 }
 
-/// Performs a request with a [`route`]: gives the message to the host side of its receiver, whose NIC
-/// is `other`, or `own` if `other` is `None`. Returns false without an effect on the sender if there
-/// is no room, or the receiver refuses it; the caller must pass the request to [`Nic::request`] then.
+/// Performs a request with a [`route`]: gives the message to the host side of its receiver, whose
+/// NIC is `other`, or `own` if `other` is `None`. Returns false without an effect on the sender if
+/// there is no room, or the receiver refuses it; the caller must pass the request to
+/// [`Nic::request`] then.
 #[inline]
 pub fn deliver<'a>(
     now: u64,
@@ -92,8 +93,8 @@ pub fn deliver<'a>(
     true
 }
 
-/// Performs a work of `own` that concerns `other`, or `own` itself if `other` is `None`. Returns the
-/// number of copied bytes.
+/// Performs a work of `own` that concerns `other`, or `own` itself if `other` is `None`. Returns
+/// the number of copied bytes.
 ///
 /// # Errors
 /// The reason why a packet was dropped.

@@ -15,8 +15,8 @@ use super::{A, B, Back, End, EndpointPair, content, cut, cut_room, given, option
 
 /// An operation of an application, at endpoint 0 or 1 (`from`, `at`).
 ///
-/// `own`: the message goes to the sender itself; `info` and `mask`: match information; `len`: bytes of
-/// the message; `sync`: a synchronous send; `room`: bytes of the receive; `which`: index of the
+/// `own`: the message goes to the sender itself; `info` and `mask`: match information; `len`: bytes
+/// of the message; `sync`: a synchronous send; `room`: bytes of the receive; `which`: index of the
 /// receive of the endpoint, in order of posting, and for `Forget` also of the send, in order of all
 /// sends; an index beyond the list has no effect. `Run` makes progress at both endpoints.
 #[derive(Debug, Clone)]
