@@ -2,7 +2,8 @@
 //!
 //! `report` and `index` write the ratios of rows with it. The words depend on the unit: amounts are
 //! less or more, times and rates are faster or slower. Factors up to [`EQUAL`] (1.03) are equal.
-//! The functions are pure; a ratio of zero has an infinite factor.
+//! The functions are pure; a ratio of zero has an infinite factor. A unit that [`AMOUNTS`] does not
+//! list counts as one of times or rates. The text is for people: the JSON of a row has the figures.
 
 /// Largest factor that counts as equal, as in docs/performance.md.
 const EQUAL: f64 = 1.03;

@@ -1,5 +1,8 @@
 //! Matching endpoints inside a host: a hostile peer writes arbitrary values into the channel
-//! memory, and applications make arbitrary calls, compared with a model.
+//! memory, and applications make arbitrary calls, compared with a model. Targets `channel` (a
+//! hostile peer) and `matching` (two honest applications). A scenario has at most 200 steps.
+//! Afterwards the endpoint must still deliver messages to itself, and a send to the lost peer must
+//! fail; which messages a hostile peer delivers is not judged.
 
 use causeway_channel::{EventHead, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
@@ -110,7 +113,7 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
     }
 }
 
-/// Checks that the endpoint still works, and that no receive holds bytes that were not sent.
+/// Checks that the endpoint still works, and that no receive holds more bytes than its buffer has.
 fn finish(scene: Scene) {
     let Scene { mut end, backs, .. } = scene;
     end.run();

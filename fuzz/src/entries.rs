@@ -1,5 +1,7 @@
 //! Entries of the rings between host side and engine, and messages between process and daemon: each
-//! either decodes to a value that encodes to the same bytes, or is refused.
+//! either decodes to a value that encodes to the same bytes, or is refused. Targets `entry` and
+//! `word`. Values are encoded again and compared; no engine, socket or matching is involved.
+//! Discovery gets frames too, and must keep to its tables.
 
 use causeway_channel::mx_rings::{layout, read_event, read_request, write_event, write_request};
 use causeway_channel::{EventHead, Receiver, Sender, Side, open};

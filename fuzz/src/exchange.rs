@@ -1,5 +1,6 @@
 //! The exchange of addresses in frames and packets of clones: its own inverse, bounded, and without
-//! effect on other bytes than addresses and checksums.
+//! effect on other bytes than addresses and checksums. Target `exchange`. Applying it twice gives
+//! the first bytes, but for the two forms of a zero checksum; the frame keeps its length.
 
 use causeway_socket::guest_cid::GuestCid;
 use causeway_wire::exchange::{MacExchange, needs_headers};

@@ -1,5 +1,9 @@
 //! The core of the libfabric provider: a hostile peer with a valid key violates the protocol while
-//! an application starts arbitrary operations.
+//! an application starts arbitrary operations. Target `fi`: the endpoint and the peer run in one
+//! process (`causeway_provider::scenario`), beside a daemon that the target plays, for at most 200
+//! steps. Each operation gets the number of completions that the interface promises, none is left
+//! at the end, and the guard bytes around buffers stay. Content from the hostile peer is not
+//! judged.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;

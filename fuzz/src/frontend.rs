@@ -1,5 +1,7 @@
 //! A vhost-user frontend that sends arbitrary messages with arbitrary descriptors, and a service
-//! that uses the granted queues.
+//! that uses the granted queues. Target `frontend`, at most 64 steps. Events must describe exactly
+//! the running queues, no queue runs after a fault, only granted memory changes, and the server
+//! ends with the frontend; under libFuzzer no descriptor is left open.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,5 +1,8 @@
 //! Runs a target under libFuzzer. The environment variable `CAUSEWAY_FUZZ_TARGET` selects the
-//! target; `list` prints the name and the longest useful input of each target.
+//! target; `list` prints the name and the longest useful input of each target. An unknown name ends
+//! the process with status 2. `scripts/fuzz.sh` builds it with stable Rust and starts one process
+//! for each target; libFuzzer calls the target in the main thread, stores the input of a panic, and
+//! ends the process then, after 20 s in one input, or above 2,048 MiB.
 #![no_main]
 #![allow(unsafe_code, reason = "libFuzzer calls an exported function")]
 

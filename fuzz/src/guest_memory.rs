@@ -1,4 +1,7 @@
-//! Guest memory with a reference copy, so that every unexpected write is detected.
+//! Guest memory with a reference copy, so that every unexpected write is detected. The test itself
+//! plays the guest: its writes must go through [`GuestMemory::write`], or the comparison fails.
+//! [`with`] keeps one mapping for each thread and size. A failed system call panics, as in every
+//! target. Used by the targets of rings, of frontends and of the record of the holder.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,7 @@
 //! The connection holder: requests from causewayd, and the state that the holder replays to the
-//! next causewayd.
+//! next causewayd. Targets `holder` (packets that causewayd sends to the holder) and `record` (what
+//! the holder keeps of a frontend). No process of the holder runs, and no socket is passed between
+//! processes.
 
 use std::os::fd::AsFd;
 

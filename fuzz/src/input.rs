@@ -1,5 +1,6 @@
 //! Reads a fuzz input as numbers and choices. An input never ends: after its last byte, zeros are
-//! returned.
+//! returned. Reads never fail. Bounds of 0 and empty lists panic, and are faults of the target.
+//! Equal bytes give equal choices, so that an input replays its scenario.
 
 /// The unread part of an input.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,10 @@
 //! Lists the fuzz targets, replays inputs, and writes the seeds of the corpora.
+//!
+//! `replay` runs each file once, in the main thread: a violation is a panic, which ends the
+//! program, with the name of the file printed before. `seeds` overwrites files of the same names in
+//! an existing folder. An unknown command or target, and a file that cannot be read or written, end
+//! the program with status 2. A developer runs it, with the command that `scripts/fuzz.sh` prints
+//! for an input that was found; no fuzzer is linked.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,5 +1,8 @@
 //! MXoE packets, and two NICs with a network that drops, duplicates, alters and forges frames, and
-//! host sides that make arbitrary requests.
+//! host sides that make arbitrary requests. Targets `mxoe` (packets alone) and `board` (two NICs,
+//! at most 200 steps). Every token completes at most once, peers are reported before they are
+//! named, tables and pending bytes keep to their limits, and regions are accessed only while they
+//! are registered. Sockets and real time are not involved.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

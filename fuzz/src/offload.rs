@@ -1,5 +1,6 @@
 //! The virtio-net header, software segmentation and checksums, compared with a simple model: sums
-//! modulo 65535, word by word.
+//! modulo 65535, word by word. Target `offload`; `unfinished` uses the same checks. Segments
+//! together must carry the payload of the frame, and each checksum must be right by the model.
 
 use causeway_ethernet::offload::segment::Segmenter;
 use causeway_ethernet::offload::{OffloadPlan, plan};

@@ -1,6 +1,8 @@
 //! Large messages by direct memory access inside a host: the peer's memory is accessible, and the
 //! hostile peer writes arbitrary values into the channel, above all into the word that controls
-//! cooperative copy.
+//! cooperative copy. Target `reached`, at most 100 steps. The peer's memory is a stand-in whose
+//! accesses succeed, fall short or fail by a number of the input. The payload that this side writes
+//! must be its own, and a send after the loss of the peer must end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

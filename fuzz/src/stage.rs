@@ -1,4 +1,6 @@
-//! Complete services under hostile guests: a shard with two guests, driven step by step.
+//! Complete services under hostile guests: a shard with two guests, driven step by step. A scenario
+//! has at most 128 steps, in the thread of the target. After it the honest guest still works, and a
+//! hostile port may be closed with a reason. Targets `frames` and `packets`.
 
 mod frames;
 mod packets;

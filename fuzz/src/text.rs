@@ -1,4 +1,6 @@
-//! Operator input: the configuration file, and requests to the control socket.
+//! Operator input: the configuration file, and requests to the control socket. Targets `config` and
+//! `control`. A configuration is read twice, by its printed form; a request gets a complete reply.
+//! No socket, file or service runs: commands stop at a model of the control plane.
 
 use std::io::Write as _;
 use std::net::Shutdown;

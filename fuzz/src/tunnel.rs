@@ -1,5 +1,8 @@
 //! Causeway tunnel datagrams, from an unknown sender and from a peer with the correct key; VXLAN
-//! headers; and frames on a byte stream, compared with a simple model.
+//! headers; and frames on a byte stream, compared with a simple model. Targets `tunnel`, `roce`,
+//! `vxlan` and `stream`. Time and datagrams are simulated in the thread of the target. Fragments
+//! must arrive at their offsets, reassembly and tables keep to their limits, and received datagrams
+//! cause a bounded number of others.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

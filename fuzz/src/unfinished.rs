@@ -1,5 +1,7 @@
 //! Frames with a partial checksum or pending segmentation from a remote kernel: the offload derived
-//! from the frame is always an offload that the switch supports, for any frame content.
+//! from the frame is always an offload that the switch supports, for any frame content. Target
+//! `unfinished`. The offload is then executed and checked by [`crate::offload`]; a frame without
+//! one must have nothing pending.
 
 use causeway_ethernet::offload::{OffloadPlan, plan};
 use causeway_fabric::carrier::OFFLOAD_BYTES;

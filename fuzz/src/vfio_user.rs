@@ -1,5 +1,7 @@
 //! A vfio-user frontend that sends arbitrary messages with arbitrary descriptors, compared with a
-//! model of its DMA mappings.
+//! model of its DMA mappings. Target `vfio_user`, at most 64 steps. After each message the granted
+//! epoch must equal the mappings of the model; register accesses must lie in their regions, and a
+//! request that needs a reply gets one. No device is behind the registers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

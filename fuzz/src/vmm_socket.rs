@@ -1,8 +1,9 @@
 //! The framing of stream ports, and the queue of frames of both kinds of ports on sockets.
 //!
-//! The stream is read in pieces, with the buffer exchanged at times: the frames must be those that a
-//! simple parser finds in the whole stream, and the stream must break where that parser finds an invalid
-//! length. Frames that went through the queue, in any portions, must be the bytes that were pushed.
+//! The stream is read in pieces, with the buffer exchanged at times: the frames must be those that
+//! a simple parser finds in the whole stream, and the stream must break where that parser finds an
+//! invalid length. Frames that went through the queue, in any portions, must be the bytes that were
+//! pushed. Target `vmm_socket`; no socket and no service is involved.
 
 use causeway_stream::framing::{FrameQueue, PushError};
 use causeway_stream::limits::{OUTPUT_BYTES_MAX, STREAM_BYTES};

@@ -1,4 +1,6 @@
-//! The VNET language: lines of a session, and the same lines as a file.
+//! The VNET language: lines of a session, and the same lines as a file. Target `vnet_language`.
+//! Every line is refused or is a command that prints to a form with the same meaning, and a session
+//! without authority changes nothing. Commands reach a model, not a daemon.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! Guests, processes and worlds make events and put them on the tape ([`crate::tape`]), in the
 //! thread of the world; the hash of a world is that of the printed events, so that a change of an
 //! event's text changes the hashes of all seeds. Events hold no payload, only lengths and sums
-//! ([`crate::bytes`]). The types have no behaviour beyond the keys of flows.
+//! ([`crate::bytes`]). The types have no behaviour beyond the keys of flows. A type is a plain
+//! value that checks nothing; [`crate::check`] judges.
 
 /// A guest of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

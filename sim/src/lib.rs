@@ -1,5 +1,5 @@
-//! The simulator: runs the product's own shards under random guests, from one seed, without threads,
-//! without the host's wall clock or randomness.
+//! The simulator: runs the product's own shards under random guests, from one seed, without
+//! threads, without the host's wall clock or randomness.
 //!
 //! [`world::play`] plays the world of a seed. Its guests record their observations on a
 //! [`tape::Tape`]; the [`check`]ers read only the tape and compare it with the invariants. The same

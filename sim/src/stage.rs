@@ -4,7 +4,11 @@
 //! works, so that a complete set-up is one call. Afterwards the shard works only in
 //! [`Stage::step`], and time changes only in [`Stage::advance`]. A port attached here never rings a
 //! doorbell itself: [`causeway_attach::native::DriverQueue::ring_due`] returns whether a guest
-//! would ring, and `ring` rings.
+//! would ring, and `ring` rings. [`Stage::step_elsewhere`] alone uses another thread, for one step.
+//! [`crate::ether`], [`crate::sock`], [`crate::lan`] and [`crate::boards`] own stages, in the
+//! thread of the world, and tests drive one directly. A command that the shard refuses, a failed
+//! system call and a frontend that runs out of answers ([`Stage::patience`]) are a [`StageError`];
+//! nothing is retried. A socket that was closed leaves its port to the shard.
 
 use std::io;
 use std::os::fd::OwnedFd;

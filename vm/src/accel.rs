@@ -7,7 +7,9 @@
 //!
 //! [`crate::machine`] chooses for each machine of QEMU, under a lock of the cache, so that tests
 //! that start together make one trial. The trial takes at most 15 s ([`KVM_TRY`]), and 5 s without
-//! any output; a trial that fails selects emulation and is no error.
+//! any output; a trial that fails selects emulation and is no error. A result whose file cannot be
+//! written is lost, and the next process tries again; only a lock or a cache folder that cannot be
+//! had is an error.
 
 use crate::error::Result;
 use crate::guest::Guest;

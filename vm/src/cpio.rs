@@ -3,7 +3,8 @@
 //! [`crate::image`] and [`crate::rdma`] assemble the initramfs of guests with it: the caller adds
 //! folders, files, links and devices, parents first, and writes the bytes of [`Archive::finish`] to
 //! a file. The archive is built in memory and not compressed; all entries belong to root, files are
-//! executable. Nothing is checked: a name that is added twice appears twice.
+//! executable. Nothing is checked: a name that is added twice appears twice. Memory alone bounds
+//! the archive.
 
 /// An archive under construction.
 #[derive(Debug, Default)]

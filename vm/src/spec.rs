@@ -4,7 +4,8 @@
 //! Tests fill a [`GuestSpec`] (or take it from [`crate::Daemon::guest`]); [`crate::qemu`] and
 //! [`crate::uml`] turn it into a command line when [`crate::guest`] starts the guest. The values
 //! are plain data and are not checked: the VMM refuses what it cannot do, on its console. A spec
-//! may be used for several guests in turn.
+//! may be used for several guests in turn. A device that its VMM does not have is left out without
+//! an error by user-mode Linux ([`crate::uml`]).
 
 use crate::limits::GUEST_MIB;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //! `super` makes a vertical axis of the values and a horizontal one of the parameters of a plot.
 //! Values that are not finite or not above zero do not count; without any the range is from 1 to 1,
 //! and nothing fails. A vertical axis is logarithmic from a ratio of [`LOG_Y`] (50) on, a
-//! horizontal one from [`LOG_X`] (8) on.
+//! horizontal one from [`LOG_X`] (8) on. The functions are pure: they draw nothing.
 
 /// Ratio of the largest to the smallest value from which the vertical axis is logarithmic: with a
 /// linear axis the small values would lie on the frame.

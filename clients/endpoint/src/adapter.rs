@@ -2,16 +2,21 @@
 //! ([`causeway_wire::session`]).
 //!
 //! [`session`] speaks the protocol and owns the rings, `link` is the queue pair below, with its
-//! receives, its queue of commands and the doorbells, and `search` finds the adapters of the machine.
-//! The process needs libibverbs and access to `/dev/infiniband`, and no driver or module of its own.
+//! receives, its queue of commands and the doorbells, and `search` finds the adapters of the
+//! machine. The process needs libibverbs and access to `/dev/infiniband`, and no driver or module
+//! of its own.
 //!
 //! # Limits
-//! One queue pair for each endpoint. At most 32 commands are in flight and 1,024 wait, as on a socket;
-//! the daemon holds back its messages while 32 are not taken. The rings of an endpoint take 2 MiB
-//! of registered memory, in huge pages where the guest has them. Memory that the process granted stays
-//! registered until the daemon has executed the end of the grant. A child of `fork(2)` has no part in a
-//! session; as long as it lives and executes no other program, the adapter keeps the session of a
-//! parent that was killed.
+//! One queue pair for each endpoint. At most 32 commands are in flight and 1,024 wait, as on a
+//! socket; a further command ends the session. The daemon holds back its messages while 32 are not
+//! taken. The rings of an endpoint take 2 MiB of registered memory, in huge pages where the guest
+//! has them. Memory that the process granted stays registered until the daemon has executed the end
+//! of the grant. A child of `fork(2)` has no part in a session; as long as it lives and executes no
+//! other program, the adapter keeps the session of a parent that was killed. Opening blocks for
+//! commands of the adapter; nothing else blocks, except
+//! [`Connection::finish`](crate::connection::Connection::finish) for at most 1 s. A session does
+//! not outlive the daemon: [`Connection::again`](crate::connection::Connection::again) opens
+//! another queue pair.
 
 mod link;
 mod search;

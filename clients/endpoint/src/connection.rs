@@ -1,10 +1,10 @@
-//! The connection of a process to the daemon of a NIC: over the NIC's Unix socket, or over an adapter
-//! of this machine.
+//! The connection of a process to the daemon of a NIC: over the NIC's Unix socket, or over an
+//! adapter of this machine.
 //!
-//! [`Conversation`](crate::nic::Conversation) owns a [`Connection`], and knows no sockets, queue pairs
-//! or user identities. A process on the host connects to a socket and grants memory as files; a process
-//! in a guest connects to its adapter and grants registered memory ([`Grant`]). The daemon identifies
-//! the first by its socket, the second by the port of the adapter.
+//! [`Conversation`](crate::nic::Conversation) owns a [`Connection`], and knows no sockets, queue
+//! pairs or user identities. A process on the host connects to a socket and grants memory as files;
+//! a process in a guest connects to its adapter and grants registered memory ([`Grant`]). The
+//! daemon identifies the first by its socket, the second by the port of the adapter.
 //!
 //! | | socket | adapter |
 //! |---|---|---|
@@ -13,6 +13,12 @@
 //! | doorbell | eventfd | work request without bytes |
 //! | sleep | the socket | completion channel, armed before the sleep |
 //! | peers of this host | channels, direct reads | none: all messages pass through the rings |
+//!
+//! An error ends a connection for good: the owner drops it, with the commands that were queued, and
+//! may open another by [`Connection::again`]. A connection does not repeat or answer anything
+//! itself, and neither the socket nor the adapter accepts the memory of the other kind
+//! ([`Error::NoResources`]). Calls come from the thread that holds the lock of the endpoint;
+//! [`Connection::descriptor`] alone may be watched by other threads.
 
 pub(crate) mod socket;
 
@@ -100,7 +106,8 @@ pub trait Connection: Debug + Send + Sync {
     /// [`Error`] if none does.
     fn again(&self) -> Result<Box<dyn Connection>, Error>;
 
-    /// Returns the domain in which this process must register the memory that it grants; `None` for files.
+    /// Returns the domain in which this process must register the memory that it grants; `None` for
+    /// files.
     fn domain(&self) -> Option<ProtectionDomain> {
         None
     }

@@ -1,11 +1,11 @@
 //! An MX endpoint in a process, below any API: shared by `libmyriexpress.so` and the libfabric
 //! provider.
 //!
-//! The crate attaches an endpoint to a NIC, by its socket or by an adapter of the machine, builds its paths to peers, runs its matching
-//! engine within calls, and lets threads sleep until there is work. It has no API of MX or
-//! libfabric, starts no thread, and does not match messages itself ([`causeway_message::library`]
-//! does). An endpoint has no lock of its own: the API library serialises its calls. [`limits`] has
-//! every bound.
+//! The crate attaches an endpoint to a NIC, by its socket or by an adapter of the machine, builds
+//! its paths to peers, runs its matching engine within calls, and lets threads sleep until there is
+//! work. It has no API of MX or libfabric, starts no thread, and does not match messages itself
+//! ([`causeway_message::library`] does). An endpoint has no lock of its own: the API library
+//! serialises its calls. [`limits`] has every bound.
 //!
 //! A number that another process has open is refused by the daemon (`MX_BUSY`). At a limit a call
 //! fails with [`Error`], or the message waits until there is room.

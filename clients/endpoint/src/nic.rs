@@ -1,16 +1,17 @@
 //! NICs that this process reaches, and the conversation with the daemon.
 //!
-//! A NIC has a place ([`Place`]): a Unix stream socket of this host, or an adapter of this machine if it
-//! is a guest. `CAUSEWAY_MX` names the places; without the variable they are searched
-//! ([`crate::place`]). At most [`NICS_MAX`] (64) are used, further sockets are
-//! ignored. The index of a place in this list is the NIC's number. [`find_all`] freezes the list
-//! until [`forget`]; without it each call searches again, and numbers may change. Addresses and
-//! names that daemons reported are cached until [`forget`].
+//! A NIC has a place ([`Place`]): a Unix stream socket of this host, or an adapter of this machine
+//! if it is a guest. `CAUSEWAY_MX` names the places; without the variable they are searched
+//! ([`crate::place`]). At most [`NICS_MAX`] (64) are used, further sockets are ignored. The index
+//! of a place in this list is the NIC's number. [`find_all`] freezes the list until [`forget`];
+//! without it each call searches again, and numbers may change. Addresses and names that daemons
+//! reported are cached until [`forget`].
 //!
 //! # Limits
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
-//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer, and as long for the
-//! connect, while a daemon accepts nothing and its listen backlog is full. [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the daemon does
+//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer, and as long for
+//! the connect, while a daemon accepts nothing and its listen backlog is full.
+//! [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the daemon does
 //! not accept is queued. A conversation does not reconnect by itself, and its caller serialises the
 //! calls. [`find`] and [`name`] query the daemons one after the other: they skip a daemon that
 //! cannot be reached or does not greet, and fail at the first that ends or is silent after the
@@ -94,8 +95,8 @@ pub fn find_all() {
     CACHE.with(|cache| cache.places = Some(found));
 }
 
-/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the first active adapter
-/// through which a daemon answers.
+/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the first active
+/// adapter through which a daemon answers.
 fn search() -> Vec<Place> {
     if let Some(value) = std::env::var_os("CAUSEWAY_MX") {
         return place::named(&value);
@@ -247,8 +248,8 @@ impl Conversation {
         self.connection.awaited()
     }
 
-    /// Prepares a sleep on the descriptor. Returns false if a message is there; [`Self::disarm`] must
-    /// follow in either case.
+    /// Prepares a sleep on the descriptor. Returns false if a message is there; [`Self::disarm`]
+    /// must follow in either case.
     pub fn arm(&mut self) -> bool {
         self.connection.arm()
     }

@@ -1,9 +1,10 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
 //! This module allocates windows; the matching engine copies messages.
 //!
-//! Staging consists of *slabs* (a file each, or registered memory behind an adapter), which the daemon knows as regions; a message has a
-//! range in a slab (its *window*), at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`]
-//! (4 MiB). A slab is requested when no window is free, and messages wait for the daemon's answer.
+//! Staging consists of *slabs* (a file each, or registered memory behind an adapter), which the
+//! daemon knows as regions; a message has a range in a slab (its *window*), at a multiple of 4 KiB.
+//! A slab has a multiple of [`SLAB_BYTES`] (4 MiB). A slab is requested when no window is free, and
+//! messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
 //! sent from the application's memory.
@@ -76,8 +77,8 @@ struct StagingSlab {
 }
 
 impl StagingSlab {
-    /// Creates a slab of `len` bytes, in registered memory if there is a domain. Returns the slab and the grant of its
-    /// memory, or `None` without memory or descriptors.
+    /// Creates a slab of `len` bytes, in registered memory if there is a domain. Returns the slab
+    /// and the grant of its memory, or `None` without memory or descriptors.
     fn new(
         tag: u32,
         purpose: Purpose,

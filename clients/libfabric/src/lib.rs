@@ -4,7 +4,8 @@
 //! NICs of the host: endpoints of type `FI_EP_RDM` with tagged and untagged messages, RMA and
 //! atomic operations, completion queues and counters. The provider implements no connections
 //! (`FI_EP_MSG`), datagrams, shared contexts, multicast or collectives, opens no network socket
-//! itself, and needs no rights beyond those of its user on the NIC's socket.
+//! itself, and needs no rights beyond those of its user on the NIC's socket or, in a guest, on the
+//! adapter.
 //!
 //! # Place
 //! The crate is a client: it stands beside `clients/myriexpress` on `causeway-endpoint`, which

@@ -1,16 +1,15 @@
-//! Finds the NICs of this host, by asking the daemon at each socket that `causeway-endpoint` lists.
-//! `fi_getinfo` reports a domain for each NIC.
+//! Finds the NICs of this machine, by asking the daemon at each place (a socket, or an adapter in a
+//! guest) that `causeway-endpoint` lists. `fi_getinfo` reports a domain for each NIC.
 //!
 //! # Limits
-//! The module opens no endpoint and keeps no connection. A NIC with two sockets is reported once.
-//! Sockets without an answer are skipped; if none answers, the error of the first is returned, and
-//! without any socket the error that this host has no NIC. A query blocks its caller for at most
-//! [`ANSWER_MAX`](causeway_endpoint::limits::ANSWER_MAX) (10 s) per socket after the connect, which
-//! has no limit while the listen backlog of the daemon is full. After a socket that takes more than
-//! 1 s ([`SLOW`]) to fail, the sockets behind it are not queried; if no NIC was found before it,
-//! [`all`] returns the same error for the next 60 s ([`RETRY_AFTER`]) without a query. NICs that
-//! were found are not cached. Callers in several threads take turns, so a caller may also wait for
-//! the queries of others.
+//! The module opens no endpoint and keeps no connection. A NIC with two places is reported once.
+//! Places without an answer are skipped; if none answers, the error of the first is returned, and
+//! without any place the error that no NIC is found. A query blocks its caller for at most
+//! [`ANSWER_MAX`](causeway_endpoint::limits::ANSWER_MAX) (10 s) for the connect and again for each
+//! answer. After a place that takes more than 1 s ([`SLOW`]) to fail, the places behind it are not
+//! queried; if no NIC was found before it, [`all`] returns the same error for the next 60 s
+//! ([`RETRY_AFTER`]) without a query. NICs that were found are not cached. Callers in several
+//! threads take turns, so a caller may also wait for the queries of others.
 //!
 //! # Place
 //! `info` calls [`all`] for `fi_getinfo`, and `shell::domain` when it opens a domain, both in the
@@ -25,7 +24,7 @@ use causeway_endpoint::nic::{Conversation, Place, places};
 /// A NIC that the daemon reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalNic {
-    /// The index of its socket, by which endpoints are opened.
+    /// The index of its place, by which endpoints are opened.
     pub index: u32,
     /// The NIC's address (48 bits).
     pub address: u64,
@@ -69,17 +68,17 @@ impl std::fmt::Display for NicsUnavailable {
     }
 }
 
-/// If a daemon takes longer than this to fail, the other sockets are not tried: a daemon usually
+/// If a daemon takes longer than this to fail, the other places are not tried: a daemon usually
 /// serves several.
 const SLOW: Duration = Duration::from_secs(1);
-/// Time until sockets are tried again after a slow failure. An MPI library calls `fi_getinfo` about
+/// Time until places are tried again after a slow failure. An MPI library calls `fi_getinfo` about
 /// ten times at its start.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The last slow failure and its time.
 static LAST_SLOW: Mutex<Option<(Instant, NicsUnavailable)>> = Mutex::new(None);
 
-/// Returns all NICs that answer now, in the order of their sockets.
+/// Returns all NICs that answer now, in the order of their places.
 ///
 /// # Errors
 /// No NIC answers; the error contains the first reason.

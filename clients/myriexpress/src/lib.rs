@@ -5,7 +5,7 @@
 //! of its endpoint (`table`), and uses the matching engine ([`causeway_message::library`]) over
 //! channels to peers of this host, or over the daemon to peers of other hosts
 //! ([`causeway_endpoint`]). The library asks the daemon for endpoints and channels by the socket of
-//! its NIC; the daemon is not on the path of local messages.
+//! its NIC, or in a guest by the adapter; the daemon is not on the path of local messages.
 //!
 //! There is no progress thread: progress happens in calls of the application. Calls that wait poll
 //! for a moment and then sleep on the doorbell of the endpoint (`wait`). The library exports only C

@@ -143,9 +143,8 @@ fn answer(mut locked: LockedEndpoint, action: HandlerAction) -> LockedEndpoint {
 }
 
 /// Calls `poll` until it returns a result or the limit is reached; returns `None` at the limit, and
-/// after `mx_wakeup`.
-/// `ready` is a cheap check whether a result may exist already; otherwise the endpoint makes progress
-/// first.
+/// after `mx_wakeup`. `ready` is a cheap check whether a result may exist already; otherwise the
+/// endpoint makes progress first.
 #[inline]
 pub fn until<T>(
     handle: *mut c_void,

@@ -3,7 +3,8 @@
 //! Constants only, fixed at compile time. `relay` reads the numbers of forwards and connections and
 //! the times of pauses and reports, `listener` the backlog, `dial` the times and the length of the
 //! handshake, `pipe`, `connection` and `stdio` the sizes of buffers and turns. One thread of the
-//! process `causeway forward` runs all of them.
+//! process `causeway forward` runs all of them, but for `stdio`, which has two. At each limit
+//! clients or senders wait, or a connection fails; no byte of an open connection is dropped.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //! ([`crate::RequestLimits`], [`crate::ServerOptions`]). None can be configured.
 //!
 //! The modules of this crate apply them; [`crate::tcp`] and the server of the control socket in
-//! causewayd set the time limits of requests and replies.
+//! causewayd set the time limits of requests and replies, in the thread of each connection. At a
+//! limit a request is refused, or its connection closed; none ends the server.
 
 use std::time::Duration;
 

@@ -23,8 +23,8 @@ use causeway_channel::cooperative_copy::ShareSize;
 pub use causeway_wire::mx::limits::*;
 
 /// Bytes of large messages that the host side pulls from one peer at a time. Four times the bytes
-/// that the NIC side requests at a time (`BLOCKS_REQUESTED`), so that the host side has time to copy;
-/// no more, so that the bytes are still in a cache when they are copied.
+/// that the NIC side requests at a time (`BLOCKS_REQUESTED`), so that the host side has time to
+/// copy; no more, so that the bytes are still in a cache when they are copied.
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
 /// Pulls from one peer that may run at a time even if their bytes exceed [`PULL_AHEAD_BYTES`].
 pub const PULLS_AHEAD_MIN: usize = 2;
@@ -94,7 +94,8 @@ pub const HELP_LIVENESS_NS: u64 = 50_000;
 /// about ten thousand times the expected time. The sender may be stopped or hostile: after the time
 /// the receiver goes on. The limit holds for each peer separately.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
-/// Messages after which the slower path of large messages (direct read or channel) is measured again.
+/// Messages after which the slower path of large messages (direct read or channel) is measured
+/// again.
 pub const PATH_RETRY_MESSAGES: u32 = 128;
 /// Maximum segments of a message that is read or written directly. A message with more is pulled
 /// through the channel.

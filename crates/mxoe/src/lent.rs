@@ -1,12 +1,16 @@
 //! Bytes of a region for another NIC of the same daemon.
 //!
-//! [`LentBytes`] live for one step of [`local::perform`](crate::local::perform): they keep the region
-//! mapped, but not registered, and the owner of the region may change the bytes. Memory of this
-//! process is copied when it is lent; memory of another process or of a guest is copied once, from
-//! region to region. Memory that was unmapped meanwhile is a [`CopyFault`], which names the side.
+//! [`LentBytes`] live for one step of [`local::perform`](crate::local::perform): they keep the
+//! region mapped, but not registered, and the owner of the region may change the bytes.
+//! [`EndpointIo`](crate::driver::EndpointIo) checks the bounds and lends the region in place, so
+//! that the copy from region to region is the only one; the default of
+//! [`Outside::lend`](crate::Outside::lend) copies first. A failed copy may have written a part;
+//! [`CopyFault`] names the side that ends its message: `local::perform` ends both the offer and the
+//! pull for [`CopyFault::Source`], and only the pull for [`CopyFault::Destination`], with
+//! `BadRdmaWindow`.
 //!
-//! `driver::endpoint_io` makes and copies them, after a check of the region's bounds and rights; a
-//! piece has at most 64 KiB. All of it runs in the thread that owns the engine.
+//! Each NIC lends and copies through its [`Outside`](crate::Outside), on the dispatcher's thread.
+//! Nothing is lent to a NIC of another daemon.
 
 use std::borrow::Cow;
 use std::sync::Arc;

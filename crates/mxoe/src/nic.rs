@@ -1,10 +1,10 @@
 //! A NIC: the endpoints of one MAC, and the dispatch of frames, requests and timers to them.
 //!
 //! The NIC checks the addresses of a frame and finds the sender in the table of known NICs; frames
-//! of unknown NICs or to other MACs are dropped with a [`DropReason`]. Packets to endpoints that
-//! are not open are dropped too, and answered with a nack if their kind is refused
-//! ([`refusal`](crate::refusal)). All protocol steps are methods of its endpoints (`mxoe::endpoint`
-//! and the modules that it names).
+//! of unknown NICs or to other MACs, and frames of the network in the name of a NIC of this daemon,
+//! are dropped with a [`DropReason`]. Packets to endpoints that are not open are dropped too, and
+//! answered with a nack if their kind is refused ([`refusal`](crate::refusal)). All protocol steps
+//! are methods of its endpoints (`mxoe::endpoint` and the modules that it names).
 //!
 //! Callers: [`driver::Engine`](crate::driver::Engine), in the daemon for all endpoints of a NIC, or
 //! in a process in direct mode for its own endpoint. The caller passes frames, requests and the
@@ -98,8 +98,8 @@ pub enum DropReason {
     /// The NIC of the sender is not known.
     #[error("the sending NIC is not known")]
     UnknownNic,
-    /// An announcement, another raw packet (mappers of native MX send such), or the answer to a name
-    /// query: discovery serves these.
+    /// An announcement, another raw packet (mappers of native MX send such), or the answer to a
+    /// name query: discovery serves these.
     #[error("the packet is not for a NIC")]
     NotServed,
     /// The endpoint is not open.

@@ -459,8 +459,8 @@ impl NicEndpoint {
         let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         let send = &mut remote.send;
         let ahead = number.ahead_of(send.first).map(usize::from);
-        // An acknowledgement of more messages is newer in any case. An acknowledgement without news may be of a
-        // previous instance of the peer or of this endpoint.
+        // An acknowledgement of more messages is newer in any case. An acknowledgement without news
+        // may be of a previous instance of the peer or of this endpoint.
         let counts = match ahead {
             Some(0) => newer && send.quiet_until.is_none_or(|until| until <= ctx.now),
             Some(more) => more <= send.flight.len(),

@@ -7,8 +7,10 @@
 //! repeated once at half of the time; any packet of the peer answers it. Without an answer the peer
 //! ends with the status of the refusal; with [`NicConfig::silent`](crate::NicConfig) only if the
 //! query was refused too. A refusal of a connect is processed in [`connect`](crate::connect). A
-//! refusal of a pull repeats the pull once with a new magic (the random number that replies
-//! repeat); a second ends it. Refusals of packets that were not sent are counted and ignored.
+//! refusal of a local NIC cannot be forged: it ends the connects to its sender at once, and has no
+//! other effect. A refusal of a pull repeats the pull once with a new magic (the random number that
+//! replies repeat); a second ends it. Refusals of packets that were not sent are counted and
+//! ignored.
 //!
 //! Refused to an endpoint that is not open: messages, offers, notifications, pulls and connect
 //! requests; to an open endpoint: all of these except connect requests, with another session or of

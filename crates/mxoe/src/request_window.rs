@@ -6,7 +6,10 @@
 //! count as one loss.
 //!
 //! The window neither detects losses nor sends requests: [`pull`](crate::pull) does, and reports
-//! both arrivals and losses here.
+//! both arrivals and losses here. Initial value and bounds are constants; the state is one per
+//! peer, in [`peer`](crate::peer), and starts anew with the peer. The caller reports only blocks
+//! that were requested once ([`RequestWindow::arrived`]) and reads [`RequestWindow::blocks`] before
+//! each request; a window below the blocks in flight cancels none. All on the thread of the NIC.
 
 use crate::limits::BLOCKS_REQUESTED;
 

@@ -7,7 +7,9 @@
 //! others. A distance of 8192 or more means an earlier number. With at most
 //! [`IN_FLIGHT_MAX`](crate::limits::IN_FLIGHT_MAX) (255) messages in flight, numbers in use never
 //! meet. The module is arithmetic: choice and change of the generation are in [`peer`](crate::peer)
-//! and [`connect`](crate::connect).
+//! and [`connect`](crate::connect). No operation fails: counts wrap within their generation. Used
+//! by these modules and by [`transmit`](crate::transmit), [`receive_order`](crate::receive_order)
+//! and [`refusal`](crate::refusal).
 
 /// The bits of a number that count; the upper two are the generation.
 const COUNT_BITS: u16 = 0x3fff;

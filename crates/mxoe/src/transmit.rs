@@ -148,9 +148,9 @@ fn retransmit(ctx: &mut EngineContext<'_>, source: u8, remote: &mut RemoteEndpoi
     header.send(ctx, number, &message.content);
 }
 
-/// Opens a window for the first queued message to `peer`, if it is an offer without one. Returns `None`
-/// if no message waits, or if it must wait: an offer that awaits a window delays later messages, but
-/// not notifications before it.
+/// Opens a window for the first queued message to `peer`, if it is an offer without one. Returns
+/// `None` if no message waits, or if it must wait: an offer that awaits a window delays later
+/// messages, but not notifications before it.
 pub(crate) fn give_window(
     send: &mut SendState,
     (windows, waiters): (&mut SendWindows, &mut VecDeque<PeerId>),

@@ -1,11 +1,12 @@
 //! Attempts of a port to connect to the listener of its peer.
 //!
-//! The pause between two attempts grows from 100 ms to 1 s ([`CONNECT_PAUSE_NS`]), and is short again
-//! after a connection that lasted for the longest pause. A Unix socket connects at once or not at all; a
-//! TCP connection has [`CONNECT_NS_MAX`] (5 s). There is no last attempt: the port tries as long as
-//! it exists. The last error is kept for the operator. The owner, [`crate::stream_end`], calls the
-//! module by its deadlines and the readiness of the socket, in the dispatcher's thread; no call
-//! waits, and one that comes early has no effect.
+//! The pause between two attempts grows from 100 ms to 1 s ([`CONNECT_PAUSE_NS`]), and is short
+//! again after a connection that lasted for the longest pause. A Unix socket connects at once or
+//! not at all; a TCP connection has [`CONNECT_NS_MAX`] (5 s). There is no last attempt: the port
+//! tries as long as it exists. The last error is kept for the operator. The owner,
+//! [`crate::stream_end`], calls the module by its deadlines and the readiness of the socket, in the
+//! dispatcher's thread; no call waits, and one that comes early has no effect. An attempt that
+//! fails, also for a listener of a user that `allowed_users` lacks, is no error of the port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -73,8 +74,8 @@ impl Connector {
         self.due_ns.or(self.attempt.as_ref().map(|attempt| attempt.deadline_ns))
     }
 
-    /// Begins or continues an attempt, of which the socket is watched as `value`. Returns the socket
-    /// when it is connected; the owner calls [`Self::ended`] after the connection.
+    /// Begins or continues an attempt, of which the socket is watched as `value`. Returns the
+    /// socket when it is connected; the owner calls [`Self::ended`] after the connection.
     pub fn advance(&mut self, cx: &Context<'_>, value: u32) -> Option<Connected> {
         if self.due_ns.is_some_and(|due| due <= cx.now_ns) {
             self.due_ns = None;

@@ -1,17 +1,18 @@
 //! The datagram side of a port: each datagram is a frame.
 //!
-//! A Unix port sends to one socket: the configured `peer`, else the socket that sent first. The datagram
-//! `VFKT` (vfkit, krunkit, libkrun) announces a socket and replaces the last, as its VMM was started
-//! again; a frame from another socket replaces a peer only if its socket is gone, and is dropped and
-//! counted otherwise. The port looks for the peer's socket at most once in [`PROBE_NS`] (100 ms),
-//! and drops such frames in between. A configured `peer` is never replaced. A sender without an
-//! address cannot be answered and is dropped too. UDP is connected to its remote address, so that
-//! the kernel drops all other datagrams; nothing proves that the source address is genuine.
+//! A Unix port sends to one socket: the configured `peer`, else the socket that sent first. The
+//! datagram `VFKT` (vfkit, krunkit, libkrun) announces a socket and replaces the last, as its VMM
+//! was started again; a frame from another socket replaces a peer only if its socket is gone, and
+//! is dropped and counted otherwise. The port looks for the peer's socket at most once in
+//! [`PROBE_NS`] (100 ms), and drops such frames in between. A configured `peer` is never replaced.
+//! A sender without an address cannot be answered and is dropped too. UDP is connected to its
+//! remote address, so that the kernel drops all other datagrams; nothing proves that the source
+//! address is genuine.
 //!
-//! Datagrams wait in the socket while the forwarding service has no room for them; the kernel lets a
-//! Unix sender wait, and drops UDP. A datagram longer than the MTU permits is dropped. A peer that does not
-//! read is offered its frames again after [`RETRY_NS`] (1 ms), because the kernel does not report room in
-//! the queue of another process (net.unix.max_dgram_qlen).
+//! Datagrams wait in the socket while the forwarding service has no room for them; the kernel lets
+//! a Unix sender wait, and drops UDP. A datagram longer than the MTU permits is dropped. A peer
+//! that does not read is offered its frames again after [`RETRY_NS`] (1 ms), because the kernel
+//! does not report room in the queue of another process (net.unix.max_dgram_qlen).
 //!
 //! [`crate::service`] calls the module in the thread of the dispatcher that owns the port's shard.
 //!

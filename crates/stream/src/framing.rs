@@ -6,8 +6,8 @@
 //! sends, under its lock, in the dispatcher's thread and in that of the forwarding service; fuzz
 //! targets drive the module directly. Received bytes are split by `causeway_wire::deframer`.
 //!
-//! The queue keeps order; a refused frame leaves it as it was. It does not look at the headers of frames.
-//! The caller provides the locking.
+//! The queue keeps order; a refused frame leaves it as it was. It does not look at the headers of
+//! frames. The caller provides the locking.
 
 use causeway_wire::vmm_socket::emit;
 

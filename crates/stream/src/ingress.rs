@@ -1,10 +1,13 @@
 //! Frames of the peer on their way to the service that forwards the group's frames.
 //!
-//! [`Ingress`] counts the frames of a port and drops those without a whole header and, unless the port
-//! learns, those from another source address than the port's. [`UplinkSender`] passes the others on in
-//! batches, at most [`BATCHES_MAX`] (2) at a time and while the inbox of the forwarding service is not
-//! half full; without room the frames wait in the socket, so that a stream peer waits and none is lost
-//! here. The shard of the port calls both in its dispatcher's thread.
+//! [`Ingress`] counts the frames of a port and drops those without a whole header and, unless the
+//! port learns, those from another source address than the port's. [`UplinkSender`] passes the
+//! others on in batches, at most [`BATCHES_MAX`] (2) at a time and while the inbox of the
+//! forwarding service is not half full; without room the frames wait in the socket, so that a
+//! stream peer waits and none is lost here. The shard of the port calls both in its dispatcher's
+//! thread. The caller asks [`UplinkSender::has_room`] before each batch: a batch sent without room
+//! replaces the one that waits, whose frames are lost. A frame shorter than an Ethernet header is a
+//! runt. The report of a refused source address is given once, until another address is refused.
 
 use std::ops::Range;
 

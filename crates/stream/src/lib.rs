@@ -1,26 +1,27 @@
-//! The service of ports on sockets: Ethernet frames over stream and datagram sockets of VMMs, user-mode
-//! network stacks and emulators.
+//! The service of ports on sockets: Ethernet frames over stream and datagram sockets of VMMs,
+//! user-mode network stacks and emulators.
 //!
-//! A port of kind `stream` speaks QEMU's framing, each frame behind its length in 4 bytes, on a Unix or
-//! TCP socket: QEMU `-netdev stream`, passt, gvproxy. A port of kind `dgram` sends and receives each frame
-//! as a datagram, on a Unix socket (vfkit, krunkit, libkrun with their `VFKT` datagram, QEMU `-netdev
-//! dgram`) or by UDP (GNS3, dynamips, ubridge). Each port is a station of the service that forwards the
-//! group's frames, so that rules of addresses, routes and captures apply as to other ports. Guests need no
-//! shared memory; the price is a copy and a system call more than with vhost-user.
+//! A port of kind `stream` speaks QEMU's framing, each frame behind its length in 4 bytes, on a
+//! Unix or TCP socket: QEMU `-netdev stream`, passt, gvproxy. A port of kind `dgram` sends and
+//! receives each frame as a datagram, on a Unix socket (vfkit, krunkit, libkrun with their `VFKT`
+//! datagram, QEMU `-netdev dgram`) or by UDP (GNS3, dynamips, ubridge). Each port is a station of
+//! the service that forwards the group's frames, so that rules of addresses, routes and captures
+//! apply as to other ports. Guests need no shared memory; the price is a copy and a system call
+//! more than with vhost-user.
 //!
 //! # Threads
-//! The dispatcher of the port's shard receives ([`StreamService`]); the thread of the forwarding service
-//! sends, through a carrier that shares a bounded queue under a lock. No call blocks.
+//! The dispatcher of the port's shard receives ([`StreamService`]); the thread of the forwarding
+//! service sends, through a carrier that shares a bounded queue under a lock. No call blocks.
 //!
 //! # Budget
-//! From the peer: two copies (socket to batch, batch to the receiver), one system call for up to 128 KiB
-//! of a stream or for one datagram. To the peer: two copies (sender's memory to queue, queue to socket),
-//! one system call per turn for a stream or for 64 datagrams.
+//! From the peer: two copies (socket to batch, batch to the receiver), one system call for up to
+//! 128 KiB of a stream or for one datagram. To the peer: two copies (sender's memory to queue,
+//! queue to socket), one system call per turn for a stream or for 64 datagrams.
 //!
 //! # Limits and errors
-//! Offloads: none; the forwarding service cuts segments and completes checksums. A peer that breaks the
-//! framing loses its connection, with the reason at the port. A slow peer loses frames, counted; a slow
-//! group makes the peer wait. [`limits`] has the bounds. Nothing here is encrypted.
+//! Offloads: none; the forwarding service cuts segments and completes checksums. A peer that breaks
+//! the framing loses its connection, with the reason at the port. A slow peer loses frames,
+//! counted; a slow group makes the peer wait. [`limits`] has the bounds. Nothing here is encrypted.
 //!
 //! ```
 //! use causeway_fabric::Service;

@@ -1,16 +1,18 @@
 //! Every limit of this crate.
 //!
-//! Units are in the description or the name: `_NS` nanoseconds, `_BYTES` bytes. The values are fixed at
-//! compile time. At the limits of frames a slow peer loses frames and a slow group makes the peer
-//! wait; at the limit of connections a connection is refused. `framing` and `output` read those of
-//! frames to the peer, `ingress`, `port`, `datagram_end` and `stream_end` those of frames from it,
-//! `connector` and `socket` those of connections, all without a wait.
+//! Units are in the description or the name: `_NS` nanoseconds, `_BYTES` bytes. The values are
+//! fixed at compile time. At the limits of frames a slow peer loses frames and a slow group makes
+//! the peer wait; at the limit of connections a connection is refused. `framing` and `output` read
+//! those of frames to the peer, `ingress`, `port`, `datagram_end` and `stream_end` those of frames
+//! from it, `connector` and `socket` those of connections, all without a wait. The sockets belong
+//! to the dispatcher of the shard, `output` also to the thread of the forwarding service.
 
 use std::time::Duration;
 
 /// Bytes of Ethernet header and two VLAN tags that an MTU does not count.
 pub const LINK_HEADER_BYTES_MAX: usize = 22;
-/// Bytes of frames that wait for a slow peer; 1 MiB, about 700 full frames. Further frames are dropped.
+/// Bytes of frames that wait for a slow peer; 1 MiB, about 700 full frames. Further frames are
+/// dropped.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Queued bytes at which frames are sent before the end of the turn.
 pub const SEND_BYTES: usize = 65_000;
@@ -28,8 +30,8 @@ pub const CONNECT_PAUSE_NS: (u64, u64) = (100_000_000, 1_000_000_000);
 /// Time in which a TCP connection must be established; 5 s. The attempt has failed then, and is
 /// repeated.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
-/// Time after which frames are offered again to a datagram socket without room; 1 ms. The kernel does
-/// not report room in the queue of another process's datagram socket.
+/// Time after which frames are offered again to a datagram socket without room; 1 ms. The kernel
+/// does not report room in the queue of another process's datagram socket.
 pub const RETRY_NS: u64 = 1_000_000;
 /// Shortest time between two checks whether the peer of a datagram port is gone; 100 ms.
 pub const PROBE_NS: u64 = 100_000_000;

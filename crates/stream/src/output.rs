@@ -1,17 +1,17 @@
 //! Frames to the peer of a port: a bounded queue and the socket behind it.
 //!
-//! The thread of the forwarding service and the dispatcher of the port's shard share an [`Output`] under
-//! a lock. The forwarding service queues each frame through [`PortCarrier`] and sends the queue at the
-//! end of its turn, or once [`SEND_BYTES`] (65,000) wait; the shard sends the rest when the socket has
-//! room again, and attaches and removes the peer. No call waits.
+//! The thread of the forwarding service and the dispatcher of the port's shard share an [`Output`]
+//! under a lock. The forwarding service queues each frame through [`PortCarrier`] and sends the
+//! queue at the end of its turn, or once [`SEND_BYTES`] (65,000) wait; the shard sends the rest
+//! when the socket has room again, and attaches and removes the peer. No call waits.
 //!
-//! Offloads: none. The forwarding service cuts segments before, and the copy into the queue completes a
-//! checksum. Frames for a port without a peer, frames beyond [`OUTPUT_BYTES_MAX`] (1 MiB) and frames
-//! longer than the MTU permits are dropped and counted at this port, as at a `net` port. An error of a
-//! stream ends the connection, and so does a peer whose wake-ups cost more than its share
-//! (`fabric::wakes`): the socket is shut down, and its reader reports the error. A datagram that
-//! the kernel refuses is dropped. A Unix peer whose socket is gone, a configured one too, is
-//! forgotten until it sends a frame; frames for it are dropped until then.
+//! Offloads: none. The forwarding service cuts segments before, and the copy into the queue
+//! completes a checksum. Frames for a port without a peer, frames beyond [`OUTPUT_BYTES_MAX`] (1
+//! MiB) and frames longer than the MTU permits are dropped and counted at this port, as at a `net`
+//! port. An error of a stream ends the connection, and so does a peer whose wake-ups cost more than
+//! its share (`fabric::wakes`): the socket is shut down, and its reader reports the error. A
+//! datagram that the kernel refuses is dropped. A Unix peer whose socket is gone, a configured one
+//! too, is forgotten until it sends a frame; frames for it are dropped until then.
 //!
 //! # Budget
 //! One copy per frame into the queue, besides the kernel's, and one uncontended lock per frame. One
@@ -66,7 +66,8 @@ pub(crate) struct OutputState {
     frame_max: usize,
     /// The kernel denies sending to the peer's socket.
     denied: Option<Errno>,
-    /// Wakes the shard when a datagram socket has no room, of which the kernel does not report the end.
+    /// Wakes the shard when a datagram socket has no room, of which the kernel does not report the
+    /// end.
     stalled: Option<Sender<()>>,
     counters: ReceiveCounters,
 }

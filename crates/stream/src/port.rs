@@ -2,7 +2,14 @@
 //!
 //! [`crate::service`] makes a [`Port`] when the operator adds one, and drops it when the port is
 //! deleted, which closes its sockets. The values belong to the dispatcher of the shard, but for the
-//! output, which the carrier in the forwarding service shares.
+//! output, which the carrier in the forwarding service shares; that carrier may live longer, and
+//! counts frames for a deleted port as dropped.
+//!
+//! [`Port::open`] binds or listens at once, and leaves nothing behind if that fails; a port that
+//! connects opens without its peer. It refuses `allowed_users` where the kernel reports no users:
+//! at TCP and datagram sockets. Until the forwarding service asks for the membership, no frame of
+//! the peer is read. [`Port::tick`] before the deadline has no effect; a late one delays the next
+//! attempt only. No call waits. Lines about a peer that comes and goes are limited in their rate.
 
 use std::io;
 use std::sync::Arc;
@@ -57,8 +64,8 @@ impl PortCore {
         }
     }
 
-    /// Returns whether the forwarding service has room for another batch; `None` if the port has not
-    /// joined it.
+    /// Returns whether the forwarding service has room for another batch; `None` if the port has
+    /// not joined it.
     pub fn has_room(&mut self) -> Option<bool> {
         let Self { sender, ingress, .. } = self;
         sender.as_mut().map(|sender| sender.has_room(&mut ingress.counters))

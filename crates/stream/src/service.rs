@@ -1,10 +1,17 @@
 //! The service for the stream and datagram ports of one group.
 //!
-//! The fabric makes one [`StreamService`] for each group, a shard, and calls all methods in the thread of
-//! the dispatcher that owns the shard; none waits. Each port is a station of the service that forwards
-//! the group's frames (`fabric::station`): frames from the peer's socket go there in batches, frames to
-//! the peer come by a carrier ([`crate::output`]). A port has two values, of sources and of watched
-//! descriptors: the peer's socket, and a listener or the notice of a stalled output.
+//! The fabric makes one [`StreamService`] for each group, a shard, and calls all methods in the
+//! thread of the dispatcher that owns the shard; none waits. Each port is a station of the service
+//! that forwards the group's frames (`fabric::station`): frames from the peer's socket go there in
+//! batches, frames to the peer come by a carrier ([`crate::output`]). A port has two values, of
+//! sources and of watched descriptors: the peer's socket, and a listener or the notice of a stalled
+//! output.
+//!
+//! A port whose sockets cannot be opened is refused with the reason, and the service goes on
+//! without it. A request for a membership fails before the forwarding service has opened its inbox
+//! (`fabric::station_control::OpenUplink`); a second inbox replaces the first. A value without a
+//! port, an unknown port and a port of another service have no effect. [`Service::tick`] is linear
+//! in the ports of the group.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +56,8 @@ impl StreamService {
         Self::default()
     }
 
-    /// Calls `call` with the port that has a value, and whether it is the first of the port's values.
+    /// Calls `call` with the port that has a value, and whether it is the first of the port's
+    /// values.
     fn with_port<R>(&mut self, value: u32, call: impl FnOnce(&mut Port, bool) -> R) -> Option<R> {
         let id = self.values.get(&(value & !1))?;
         let port = self.ports.get_mut(id)?;

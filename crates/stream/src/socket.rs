@@ -1,9 +1,14 @@
 //! The sockets of peers: connected streams (Unix, TCP) and datagram sockets (Unix, UDP).
 //!
 //! A socket is shared between the shard that reads it and the thread of the forwarding service that
-//! writes it ([`crate::output`]); no call blocks or waits. Unix peers may send no file descriptors: the
-//! kernel refuses them, or (before Linux 6.16) receiving one ends a stream and drops a datagram.
-//! Closing a socket with unread data happens in another thread, because it may hold descriptors.
+//! writes it ([`crate::output`]); no call blocks or waits. Unix peers may send no file descriptors:
+//! the kernel refuses them, or (before Linux 6.16) receiving one ends a stream and drops a
+//! datagram. Closing a socket with unread data happens in another thread, because it may hold
+//! descriptors. A full backlog of a Unix listener, and options that the kernel refuses, are no
+//! errors of their own: the first counts as a refused connect, the others cost latency. Nothing is
+//! retried here; [`crate::connector`], [`crate::stream_end`] and [`crate::datagram_end`] open the
+//! sockets and decide about errors. A TCP peer that is silent for 30 s, or leaves sent bytes
+//! unacknowledged as long, loses its connection by the kernel.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -36,7 +41,8 @@ impl StreamSocket {
         Ok(Self::Unix(socket))
     }
 
-    /// Begins to connect to a TCP listener; the socket becomes writable when it is connected, or failed.
+    /// Begins to connect to a TCP listener; the socket becomes writable when it is connected, or
+    /// failed.
     pub fn begin_tcp(remote: SocketAddr) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(remote);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM.nonblocking(), None)?;
@@ -46,8 +52,8 @@ impl StreamSocket {
         }
     }
 
-    /// Returns a non-blocking TCP socket with its options set. Options that fail cost latency, or delay
-    /// the detection of a peer that is gone.
+    /// Returns a non-blocking TCP socket with its options set. Options that fail cost latency, or
+    /// delay the detection of a peer that is gone.
     pub fn tcp(socket: TcpStream) -> Self {
         let _ = socket.set_nodelay(true);
         let _ = sockopt::set_socket_keepalive(&socket, true);
@@ -149,8 +155,8 @@ impl DatagramSocket {
         Ok(Self::Udp(socket))
     }
 
-    /// Receives a datagram; one without a sender's address came from the remote address of UDP, or from
-    /// a socket without a name.
+    /// Receives a datagram; one without a sender's address came from the remote address of UDP, or
+    /// from a socket without a name.
     pub fn receive(&self, room: &mut [u8]) -> Result<ReceivedDatagram, Errno> {
         match self {
             Self::Unix(socket) => receive::receive_datagram(socket, room),

@@ -1,17 +1,17 @@
 //! The stream side of a port: one connection, which the peer opened or the port itself.
 //!
-//! A port has one peer at a time. A second connection is closed at once, counted and logged; a QEMU with
-//! `reconnect-ms` tries again. A Unix listener is the shard's (`fabric`), which checks users and the
-//! rate; a TCP listener is this module's, and refuses connections beyond [`ACCEPTS_PER_SECOND`]
-//! (32). The connection ends when the peer closes it, when a length breaks a rule or descriptors
-//! arrive (a fault of the port, with the reason), or when reading or writing fails
-//! ([`crate::output`]); a port that connects then connects again. [`crate::service`] calls the
-//! module in the thread of the dispatcher that owns the port's shard.
+//! A port has one peer at a time. A second connection is closed at once, counted and logged; a QEMU
+//! with `reconnect-ms` tries again. A Unix listener is the shard's (`fabric`), which checks users
+//! and the rate; a TCP listener is this module's, and refuses connections beyond
+//! [`ACCEPTS_PER_SECOND`] (32). The connection ends when the peer closes it, when a length breaks a
+//! rule or descriptors arrive (a fault of the port, with the reason), or when reading or writing
+//! fails ([`crate::output`]); a port that connects then connects again. [`crate::service`] calls
+//! the module in the thread of the dispatcher that owns the port's shard.
 //!
 //! # Budget
-//! One `recv` for up to 128 KiB of frames, straight into the buffer that goes to the forwarding service,
-//! and one without result when the socket is drained. Only the bytes of an incomplete frame are copied.
-//! A turn ends by its time and after about `budget` frames.
+//! One `recv` for up to 128 KiB of frames, straight into the buffer that goes to the forwarding
+//! service, and one without result when the socket is drained. Only the bytes of an incomplete
+//! frame are copied. A turn ends by its time and after about `budget` frames.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -242,7 +242,8 @@ impl StreamEnd {
         SourceProgress { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
     }
 
-    /// Ends the connection: by a fault of the peer, or because the peer closed it or writing failed.
+    /// Ends the connection: by a fault of the peer, or because the peer closed it or writing
+    /// failed.
     fn end(&mut self, cx: &mut Context<'_>, core: &mut PortCore, fault: Option<String>) {
         let held = self.live.as_ref().map_or(0, |live| live.deframer.held());
         match (fault, core.output.take_failure(), held) {

@@ -4,9 +4,10 @@
 //! writes the frame at once, behind a header that states the offloads that are left. A frame of the
 //! group thus reaches the kernel's receive path before the turn ends, and the carrier keeps none.
 //!
-//! A frame is refused and counted while the interface is missing or down, if its segments exceed the
-//! MTU of the port, and if the kernel refuses it. Nothing is repeated. Kernels before 6.2 take no
-//! segments of UDP: the carrier cuts these frames.
+//! A frame is refused and counted while the interface is missing or down, if its segments exceed
+//! the MTU of the port, and if the kernel refuses it. Nothing is repeated. A frame that is cut ends
+//! at the first segment that the kernel refuses: those before have been sent, and the frame counts
+//! as refused. Kernels before 6.2 take no segments of UDP: the carrier cuts these frames.
 //!
 //! # Budget
 //! One system call (`writev`) a frame, also for a segment of 64 KiB, and one copy, by the kernel:
@@ -48,7 +49,8 @@ impl TapShared {
     /// Replaces the interface.
     pub(crate) fn set_interface(&self, interface: Option<Arc<TapInterface>>) {
         let before = std::mem::replace(&mut *self.lock(), interface);
-        // Closing an interface that is not persistent deletes it, which takes long: not under the lock.
+        // Closing an interface that is not persistent deletes it, which takes long: not under the
+        // lock.
         drop(before);
     }
 }
@@ -109,7 +111,8 @@ impl TapCarrier {
         interface.write(&Header::default().to_host(), [bytes, &[]])
     }
 
-    /// Cuts a frame of UDP into datagrams and writes each, with checksums that the kernel completes.
+    /// Cuts a frame of UDP into datagrams and writes each, with checksums that the kernel
+    /// completes.
     fn write_cut(&mut self, interface: &TapInterface, frame: &Outgoing<'_>) -> Result<(), Errno> {
         let bytes = room(&mut self.scratch, frame.len);
         frame.reader().read(bytes).map_err(|_| Errno::FAULT)?;

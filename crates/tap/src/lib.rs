@@ -1,13 +1,13 @@
 //! The service of TAP interfaces: the host itself, containers, and programs behind a bridge as
 //! members of a group.
 //!
-//! A port of kind `tap` opens a TAP interface of the host (`causeway_host::net::tap`), or creates it.
-//! Frames that the host sends by the interface are frames of the port, and frames of the group to the
-//! port's address are received by the host at the interface. The port is a station of the service
-//! that forwards the group's frames (`causeway_fabric::station`): routes, captures and traces name
-//! it, no other member may send from its address, and with `learn` a whole bridge is behind it.
-//! Unfinished checksums and segments cross in both directions: a TCP segment of 64 KiB from a guest
-//! reaches the host's stack uncut.
+//! A port of kind `tap` opens a TAP interface of the host (`causeway_host::net::tap`), or creates
+//! it. Frames that the host sends by the interface are frames of the port, and frames of the group
+//! to the port's address are received by the host at the interface. The port is a station of the
+//! service that forwards the group's frames (`causeway_fabric::station`): routes, captures and
+//! traces name it, no other member may send from its address, and with `learn` a whole bridge is
+//! behind it. Unfinished checksums and segments cross in both directions: a TCP segment of 64 KiB
+//! from a guest reaches the host's stack uncut.
 //!
 //! ```text
 //!  group ── ethernet ── carrier: writev ──▶ ┌───────────┐ ──▶ receive path of the kernel
@@ -33,9 +33,9 @@
 //!
 //! # Limits and errors
 //! An interface that is missing, in use or not permitted does not fail the port: the port is in the
-//! state `connecting`, with a warning that names the remedy, and opens the interface once it can. One
-//! descriptor is opened per interface: several queues of one interface are not used. The daemon needs
-//! `/dev/net/tun`; CAP_NET_ADMIN only to create interfaces.
+//! state `connecting`, with a warning that names the remedy, and opens the interface once it can.
+//! One descriptor is opened per interface: several queues of one interface are not used. The daemon
+//! needs `/dev/net/tun`; CAP_NET_ADMIN only to create interfaces.
 //!
 //! ```
 //! use causeway_fabric::Service;

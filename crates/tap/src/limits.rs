@@ -11,8 +11,8 @@ use causeway_host::net::tap::TAP_HEADER_BYTES;
 /// Longest frame, in bytes: a segment of 64 KiB with headers. A longer frame is refused as too big
 /// and counted.
 pub const FRAME_BYTES_MAX: usize = 65536 + 256;
-/// Room for a frame that is read, with its header, in bytes. The last byte stays free: a longer frame
-/// fills the room, and is dropped.
+/// Room for a frame that is read, with its header, in bytes. The last byte stays free: a longer
+/// frame fills the room, and is dropped.
 pub const READ_ROOM: usize = FRAME_BYTES_MAX + TAP_HEADER_BYTES + 1;
 /// Shortest frame, in bytes: an Ethernet header. A shorter frame is dropped as a runt.
 pub const FRAME_BYTES_MIN: usize = 14;
@@ -25,14 +25,14 @@ pub const BATCH_FRAMES_MAX: usize = 64;
 /// once.
 pub const BATCH_BYTES: usize = 3 * READ_ROOM;
 /// Most batches of a port that the forwarding service has. The buffers stay allocated: about 600
-/// KiB for each port that was busy once. Until one is processed, frames wait in the interface.
+/// KiB for each port that was busy once.
 pub const BATCHES_MAX: usize = 3;
 /// Pause of a port with batches that wait for room, in nanoseconds: 20 us.
 pub const ROOM_PAUSE_NS: u64 = 20_000;
 /// Pause between two attempts to open a missing interface, in nanoseconds: 1 s.
 pub const OPEN_AGAIN_NS: u64 = 1_000_000_000;
-/// Estimated time of a write to an interface, in nanoseconds: the kernel's network stack receives the
-/// frame during the call.
+/// Estimated time of a write to an interface, in nanoseconds: the kernel's network stack receives
+/// the frame during the call.
 pub const WRITE_NS: u64 = 2_000;
 /// Estimated time of a read from an interface without its bytes, in nanoseconds.
 pub const READ_NS: u64 = 500;

@@ -12,9 +12,9 @@
 //! forwarding service checks header and offload against the frame, as those of a guest.
 //!
 //! # Budget
-//! One system call (`read`) a frame, one more that finds no frame, and two copies: by the kernel into
-//! the batch, and by the forwarding service to the receiver. One wake-up of the forwarding service a
-//! batch, none if it runs in the same dispatcher or polls.
+//! One system call (`read`) a frame, one more that finds no frame, and two copies: by the kernel
+//! into the batch, and by the forwarding service to the receiver. One wake-up of the forwarding
+//! service a batch, none if it runs in the same dispatcher or polls.
 
 use causeway_fabric::carrier::{
     BufferPool, LinkId, Message, OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames,

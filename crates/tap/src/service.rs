@@ -7,6 +7,12 @@
 //! port whose frames wait for room in the forwarding service, is served again by a deadline. An
 //! idle interface costs nothing. Deletion of a port with an interface that is not persistent waits
 //! for the kernel, which deletes the interface: milliseconds, once.
+//!
+//! An interface that cannot be opened does not refuse the port (`crate::port`); only a port of
+//! another kind is refused. No frame is read before the forwarding service has asked for the
+//! membership; the request fails before that service has opened its mailbox, and for an unknown
+//! port. An interface that fails is closed and opened anew a second later. A source value without a
+//! port has no effect.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +37,8 @@ pub(crate) const NAME: &str = "tap";
 pub struct TapService {
     /// By the value of their source.
     ports: BTreeMap<u32, (PortId, TapPort)>,
-    /// The group's policy, of which these ports need nothing: all frames pass the forwarding service.
+    /// The group's policy, of which these ports need nothing: all frames pass the forwarding
+    /// service.
     policy: PolicyCell,
     /// Mailbox of the forwarding service.
     uplink: Option<Sender<Message>>,

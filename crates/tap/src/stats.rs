@@ -1,11 +1,11 @@
 //! Counters of a port, and the names by which `causeway port show` and `causeway stats` print them.
 //!
 //! Directions are the member's, as at a port of kind `net`: *transmit* counts frames that the host
-//! sent by the interface, *receive* frames that the group sent to it. The carrier counts in the thread
-//! of the forwarding service, [`crate::receive`] in that of the TAP service, so the counters are
-//! atomic; they wrap. They start at 0 with the port, and go on when its interface is opened again.
-//! The frames of the port that the forwarding service drops have the names that it gives them
-//! (`fabric::carrier::Carrier::count_drop`).
+//! sent by the interface, *receive* frames that the group sent to it. The carrier counts in the
+//! thread of the forwarding service, [`crate::receive`] in that of the TAP service, so the counters
+//! are atomic; they wrap. They start at 0 with the port, and go on when its interface is opened
+//! again. The frames of the port that the forwarding service drops have the names that it gives
+//! them (`fabric::carrier::Carrier::count_drop`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

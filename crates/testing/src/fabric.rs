@@ -1,7 +1,10 @@
 //! A fabric with the services of one test, and native guests on its ports.
 //!
-//! [`TestFabric`] runs dispatchers in the test's process, has groups, and keeps the sockets of ports in
-//! a folder that is deleted at the end. Waits end after [`PATIENCE`] with the view of the port.
+//! [`TestFabric`] runs dispatchers in the test's process, has groups, and keeps the sockets of
+//! ports in a folder that is deleted at the end. Waits end after [`PATIENCE`] with the view of the
+//! port. Commands run in the thread of the test; a refused command panics, except of
+//! [`TestFabric::try_add`]. A folder is the only file system state; no daemon, configuration or
+//! sandbox is involved. Users: integration tests of the services.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -126,7 +129,8 @@ impl TestFabric {
         self.view(name).counters[counter]
     }
 
-    /// Waits until a counter of a port is at least `least`. Some counters appear with their first event.
+    /// Waits until a counter of a port is at least `least`. Some counters appear with their first
+    /// event.
     #[track_caller]
     pub fn wait_counter_least(&self, name: &str, counter: &str, least: u64) {
         wait(

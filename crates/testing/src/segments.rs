@@ -2,6 +2,8 @@
 //! segments with the offloads of virtio-net.
 //!
 //! The functions panic instead of returning errors: input that is no such frame fails the test.
+//! Nothing is sent: tests pass the bytes to a native guest. Frames longer than 64 KiB are not
+//! refused. Users: integration tests of `ethernet` and `tap`, in their threads.
 
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio_net::{

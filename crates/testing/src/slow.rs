@@ -1,9 +1,9 @@
 //! Descriptors with a slow close or wake-up, as a hostile process would send them.
 //!
 //! Tests of descriptor accounts and wake accounts (`attach`, `ethernet`, `mx`) use them to check
-//! that slow descriptors of one process do not delay others. The delay is the kernel's (`SO_LINGER`,
-//! many epoll instances) and depends on the machine; [`LINGER`] is far longer than any test, and a
-//! test must not wait for it.
+//! that slow descriptors of one process do not delay others. The delay is the kernel's
+//! (`SO_LINGER`, many epoll instances) and depends on the machine; [`LINGER`] is far longer than
+//! any test, and a test must not wait for it. A process without enough descriptors panics.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

@@ -6,8 +6,8 @@
 //! once, or waits for a new one for at most [`WAIT_TIME_MAX`] (1 s) if the thread was idle. If
 //! there is no state by then, it gets none, and `site` answers with 503.
 //!
-//! While the daemon does not answer, the state has the error and the objects of the last sample, and
-//! each interval tries again. Rates begin anew after a pause or an error.
+//! While the daemon does not answer, the state has the error and the objects of the last sample,
+//! and each interval tries again. Rates begin anew after a pause or an error.
 //!
 //! `WebServer` starts and stops the poller; `site` asks it in the threads of connections, which
 //! share a lock with the thread, which does not hold it during a sample.

@@ -4,7 +4,9 @@
 //! added again, and counts from 0. Between samples of two processes of the daemon there is no rate.
 //!
 //! [`crate::state`] calls the functions for each port and link of a sample, in the poller's thread.
-//! They keep nothing: the poller keeps the sample before.
+//! They keep nothing: the poller keeps the sample before. The caller passes a positive period. A
+//! sum that exceeds 64 bits is cut; there is no other error. Counters are found by name: those of a
+//! kind that the lists do not name have no rate.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,14 @@
 //! The state that browsers get as JSON: `GET /api/state`.
 //!
-//! [`Daemon::of`] selects from a [`Sample`] and computes rates from the sample before. Every field is
-//! named here: paths, keys, users and passwords of configurations are left out, whatever keys a
+//! [`Daemon::of`] selects from a [`Sample`] and computes rates from the sample before. Every field
+//! is named here: paths, keys, users and passwords of configurations are left out, whatever keys a
 //! newer daemon adds. The page is the only reader; the form may change with each release.
 //!
 //! [`crate::poller`] computes a state after each sample, in its thread, and keeps the JSON. At most
 //! 2,000 talks ([`crate::talks`]) and [`NICS_MAX`] (2,000) NICs are in it; further NICs are missing
-//! without a sign.
+//! without a sign. A view without a name or an address has an empty text in its place.
+//! [`Daemon::of`] does not fail, asks nobody, and keeps nothing; without a sample before there are
+//! no rates.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! Hostile drivers of ConnectX functions, beside an honest neighbour in the same group.
+//! Hostile drivers of ConnectX functions, beside an honest neighbour in the same group. Targets
+//! `mlx5_commands` and `mlx5_work`: functions and drivers run in the thread of the target, without
+//! a VMM, a socket or a dispatcher.
 
 mod commands;
 mod work;

@@ -1,5 +1,6 @@
 //! One descriptor chain with indirect tables, compared with a simple model of virtio 1.3, 2.7.5 and
-//! 2.8.
+//! 2.8. Target `indirect`. A popped chain must equal that of the model, or both refuse it, and the
+//! memory does not change.
 
 use causeway_memory::Span;
 use causeway_ring::{Chain, Queue, QueueSetup};

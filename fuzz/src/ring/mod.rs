@@ -1,5 +1,6 @@
 //! Virtqueues of both formats, with a driver that writes arbitrary values between the calls of the
-//! device.
+//! device. Targets `split`, `packed` and `indirect`, which drive `causeway_ring` alone, without a
+//! service or a doorbell.
 
 mod indirect;
 mod scenario;

@@ -1,5 +1,8 @@
 //! Ethernet: a hostile guest sends arbitrary frames with arbitrary headers and may overwrite its
-//! rings; the other guest receives valid frames, and its port keeps running.
+//! rings; the other guest receives valid frames, and its port keeps running. Target `frames`: the
+//! real Ethernet service in one shard, at most 128 steps. A frame that arrives must have the source
+//! address of its sender, and the destination of its receiver or a group address; intact rings get
+//! all of their frames back.
 
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_ethernet::Ethernet;

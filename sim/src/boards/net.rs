@@ -5,7 +5,9 @@
 //! the relays ([`Net::take`]) and delivers what is due ([`Net::pass`]) between the turns of hosts,
 //! in the thread of the world. Faults are drawn from the world's seed by [`Weather`] and
 //! partitions; datagrams are not changed. Datagrams of more than 16,384 bytes do not occur. The
-//! host's loopback may itself lose a datagram, which the NICs must survive.
+//! host's loopback may itself lose a datagram, which the NICs must survive. A send that the kernel
+//! refuses counts as lost; a relay that cannot be opened or read is an error that ends the world.
+//! The number of datagrams in transit has no limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};

@@ -3,7 +3,8 @@
 //! The tape passes each event about frames of virtio-net guests in one stage to the checker, in the
 //! thread of the world. Loss is not checked here: [`super::tally`] compares the numbers. The
 //! segments of a frame that the sender allowed to be cut must follow each other without a gap. The
-//! first event that breaks a rule is the violation.
+//! first event that breaks a rule is the violation. Frame numbers rise for each sender and do not
+//! wrap in a world. Gaps are permitted: a lost frame breaks no rule here.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,8 @@
 //!
 //! The world counts its resources after all guests have left, and records each count
 //! ([`Event::Remains`]); the tape passes it here, in the thread of the world. A count above 0 is
-//! the violation. The checker has no state.
+//! the violation. The checker has no state. The check says nothing about a resource that the world
+//! does not count: memory, and threads of the product, are not counted.
 
 use super::{Check, Violation, broken};
 use crate::event::Event;

@@ -4,7 +4,8 @@
 //! The tape passes each event about payload of vsock connections to the checker, in the thread of
 //! the world. The ends of messages (`SOCK_SEQPACKET`) must arrive at the offsets at which they were
 //! sent. Each direction is a flow of [`crate::bytes`]. A connection that is still open at the end
-//! of the world must have no bytes in flight. The checker returns the first violation.
+//! of the world must have no bytes in flight. The checker returns the first violation. A reset is
+//! not judged here: [`super::endings`] asks for its cause.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,11 @@
 //! Executes the host's commands and replies with their results.
 //!
-//! Each command has a thread of its own, so that a long exchange does not block a short one.
+//! Each command has a thread of its own, so that a long exchange does not block a short one. There
+//! is no limit of commands at a time. A command that exceeds its time limit is killed, its children
+//! are not: the reply waits until they, too, have closed the standard output and error. Of each
+//! output the last 32 KiB are kept. A program that cannot be started is a result without a code; a
+//! malformed request is logged and has no reply. `init` calls [`serve`], in the first thread of the
+//! guest; it returns at the end of the channel.
 
 use crate::limits::{MAX_LINE_BYTES, MAX_OUTPUT_BYTES};
 use crate::protocol::{CommandResult, Line, Operation, Request};

@@ -1,4 +1,11 @@
 //! Client side of every exchange. An exchange succeeds only if every byte arrived unchanged.
+//!
+//! Each function opens one connection to a [`Target`], in the caller's thread, and closes it at the
+//! end. A read or write without progress for 30 s ([`STALL`](crate::limits::STALL)) is an error,
+//! and nothing is retried. The time limit of a call ends it after the current round or write, so
+//! that the last one may still wait. Lengths of ping-pongs and writes out of range are errors
+//! before the connect; [`messages`] does not check them, and panics above 1 MiB. `main` calls the
+//! functions in guests, and `vm` on the host. The other side is [`serve`](crate::serve).
 
 use crate::limits::{MAX_ROUND_BYTES, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;

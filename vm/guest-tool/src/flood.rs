@@ -1,7 +1,10 @@
 //! One-way traffic of many small writes or messages, and the receiver that counts them.
 //!
 //! A receiver of SEQPACKET messages reads them at its own pace and sends nothing back: its kernel
-//! queues each message with its overhead, and decides when to send credit updates.
+//! queues each message with its overhead, and decides when to send credit updates. The sender
+//! repeats its connect for 10 s; the receiver accepts one connection, waits for it without a limit,
+//! and ends with it. A read or write that makes no progress for 30 s ends either side with the
+//! number of writes or reads so far. `main` calls [`flood`] and [`sink`] for tests of small writes.
 
 use crate::limits::{CONNECT, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;

@@ -2,7 +2,10 @@
 //!
 //! The table repeats with a prime period, so that a lost, duplicated or moved piece of a common
 //! size (a page, a packet, a buffer) is a mismatch. The table is one write longer than its period:
-//! every write is a single slice of it.
+//! every write is a single slice of it. Equal seeds give equal patterns on both sides, so that a
+//! receiver needs the seed alone. A pattern takes 2 MiB. Everything is computed in the caller's
+//! thread: [`client`](crate::client), [`serve`](crate::serve) and [`flood`](crate::flood) are the
+//! callers.
 
 use crate::limits::MAX_WRITE_BYTES;
 

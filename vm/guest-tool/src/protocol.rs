@@ -1,4 +1,10 @@
 //! Control channel between host and agent: a JSON object on each line.
+//!
+//! The agent sends a [`Hello`] after each boot, then a reply for each [`Operation::Run`], in the
+//! order in which the commands end; a reboot has no reply. The types check nothing. There is no
+//! version: the host builds the agent that it boots. A line that is no request is printed on the
+//! guest's console and not answered, and so is a request beyond 256 KiB. The host's end is
+//! `vm::control`, the guest's [`agent`](crate::agent).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,8 @@
 //! Results of measured exchanges. All times are nanoseconds.
+//!
+//! The program prints a report as JSON, and `vm::traffic` and tests parse it; both are of one
+//! build. A report exists only for an exchange without an error. The types measure nothing:
+//! [`client`](crate::client), [`serve`](crate::serve) and [`flood`](crate::flood) do.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,8 @@
 //! operator looks around.
 //!
 //! The shell's standard streams are the connection. There is no terminal, so that programs with a
-//! full screen do not run.
+//! full screen do not run. The demo starts it in its guests (`--keep`). A shell ends with its
+//! connection or by itself; the number of shells has no limit. A failed accept ends [`serve`].
 
 use crate::transport::Target;
 use std::io;

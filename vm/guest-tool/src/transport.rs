@@ -1,5 +1,12 @@
 //! Transports of the traffic: TCP, AF_VSOCK, Unix sockets, and AF_VSOCK reached from the host by
 //! the Unix-socket convention (`CONNECT <port>`, `OK <n>`).
+//!
+//! A connected socket has a limit of 30 s for each read and write ([`STALL`]); connecting has 10 s
+//! over TCP, and the kernel's limits otherwise. `smc` needs a kernel with SMC, and falls back to
+//! TCP without an error. `hybrid` targets connect only, and the answer of the host socket must be
+//! `OK` within 64 bytes. Listening at a Unix path removes the file there, whatever it is. Nothing
+//! is retried. [`client`](crate::client), [`serve`](crate::serve), [`flood`](crate::flood) and
+//! `shell` open their sockets here.
 
 use crate::limits::{CONNECT, STALL};
 use socket2::{Domain, SockAddr, Socket, Type};

@@ -3,7 +3,10 @@
 //!
 //! Tests take a sample before and after a program and compare; each sample runs `causeway hca show`
 //! as a child process against the test's daemon. Counters start at the addition of the port and do
-//! not fall, except by a new daemon, whose counters begin at 0.
+//! not fall, except by a new daemon, whose counters begin at 0. A counter that the adapter does not
+//! have, and one whose value is no number, reads as 0. A sample fails if the tool does, or prints
+//! no counters; it is not repeated, and the counters of a program that still runs may be between
+//! two updates.
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};

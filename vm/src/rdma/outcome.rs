@@ -2,7 +2,9 @@
 //!
 //! [`super::Steps`] makes a [`Step`] of each program that it runs; tests fail on a failed step, and
 //! the matrix stores all of them as JSON and prints them on its page. A program that a suite does
-//! not have is *unavailable* and no failure. The values are plain data without limits.
+//! not have is *unavailable* and no failure. The values are plain data without limits. A failed
+//! step of an earlier run stays in its file until the unit runs again. The fields are the format of
+//! the stored files: a file of another format counts as no result (`store` of the matrix).
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,9 @@
 //! The matrix and a test call [`unplug`], which boots one guest on an adapter of a daemon of its
 //! own, all as child processes. QEMU must report within 60 s that the device is gone, and must not
 //! end: some versions abort at the removal of a vfio-user device with MSI-X. The driver must be
-//! unbound first; the unplug of a bound function is not tested here.
+//! unbound first; the unplug of a bound function is not tested here. [`unplug`] starts and ends
+//! daemon and guest itself: both are gone when it returns, also after an error. A kernel that
+//! crashes or hangs afterwards is an error, too.
 
 use crate::daemon::Daemon;
 use crate::error::Result;

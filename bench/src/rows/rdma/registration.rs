@@ -2,7 +2,8 @@
 //! pages are one range. The time includes the driver's mailboxes, the doorbell message and the
 //! wait. The dispatcher executes the commands on the other core; each registration is destroyed
 //! again, and a refused one fails the row. The peer writes and reads the same list without a
-//! command.
+//! command. Each figure has a dispatcher and an adapter of its own, and at least 4 registrations. A
+//! command without an answer within 10 s fails the row.
 
 use std::time::{Duration, Instant};
 

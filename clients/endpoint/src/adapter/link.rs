@@ -1,14 +1,23 @@
 //! The queue pair of a session: messages in both directions, doorbells, and events for sleeps.
 //!
 //! Every send reports a completion. Commands for which the send queue has no room wait in a queue.
-//! Received messages stay in their receive buffers until they are taken; only then the buffer is posted
-//! again, so that the daemon holds back messages that the process does not take. After the first failed work request the link
-//! is broken for good.
+//! Received messages stay in their receive buffers until they are taken; only then the buffer is
+//! posted again, so that the daemon holds back messages that the process does not take. After the
+//! first failed work request the link is broken for good. A broken link gives the messages that had
+//! arrived and then [`Error::DaemonGone`]; at most 1,024 commands wait ([`COMMANDS_UNSENT_MAX`]),
+//! and a further one breaks it. A doorbell without room waits, each endpoint once. A message of
+//! another length than [`MESSAGE_BYTES`] breaks the link, too.
 //!
 //! # Sleeps
 //! [`Link::arm`] requests an event for the next completion, and polls afterwards: a completion in
-//! between is found by the poll. While a thread sleeps, another thread that takes the event requests the
-//! next one, so that the sleeping thread is woken by later completions.
+//! between is found by the poll. While a thread sleeps, another thread that takes the event
+//! requests the next one, so that the sleeping thread is woken by later completions.
+//!
+//! # Place
+//! [`session`](super::session) sends and receives, and the doorbell of the rings (`paths`) rings;
+//! nothing here knows the messages. The state has a lock of its own, because the session and the
+//! doorbell share the link. No call blocks. After [`Link::arm`] the caller calls [`Link::disarm`],
+//! also if it does not sleep.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -164,8 +173,8 @@ impl Link {
         state.ring_all();
     }
 
-    /// Requests an event for the next completion. Returns false if the thread must not sleep: a message
-    /// is there, or the link is broken.
+    /// Requests an event for the next completion. Returns false if the thread must not sleep: a
+    /// message is there, or the link is broken.
     pub fn arm(&self) -> bool {
         let mut state = self.state();
         // Events of completions that were polled would end the sleep at once.

@@ -1,5 +1,12 @@
-//! Adapters of the machine with an active port, as the kernel lists them: without libibverbs, so that a
-//! host without adapters does not load it.
+//! Adapters of the machine with an active port, as the kernel lists them: without libibverbs, so
+//! that a host without adapters does not load it.
+//!
+//! Devices and ports are in the order of their names; InfiniBand ports, files that cannot be read
+//! and names that are not UTF-8 are left out, and all but the first 64 ports. Without RDMA in the
+//! kernel the list is empty; there is no error. A port in the list may be of any vendor, and its
+//! daemon may serve no sessions: the caller tries. Each call reads `/sys/class/infiniband` again.
+//! Called by [`place`](crate::place) for the search of NICs and by [`session`](super::session) to
+//! open the adapter, in the thread that opens an endpoint or lists NICs.
 
 use std::path::Path;
 

@@ -1,4 +1,19 @@
-//! A session with the daemon over an adapter.
+//! A session with the daemon over an adapter: commands, answers, and the memory that the process
+//! grants.
+//!
+//! A session belongs to one endpoint, or to a query of the daemon. It registers new rings for each
+//! command that opens or resumes the endpoint, and keeps them for its life. Granted memory stays
+//! registered until the daemon has answered a *fence*: a question behind the command that ends the
+//! grant, whose answer shows that earlier commands were executed. A region that the daemon refused
+//! is released at once. Fences have no limit of their own; they count to the commands that wait.
+//!
+//! An answer that cannot be decoded, and a broken link, are [`Error::DaemonGone`] for good; queued
+//! commands are lost. Files are refused with [`Error::NoResources`]. [`finish`](Connection::finish)
+//! waits for the last fence, at most [`FENCE_WAIT`] (1 s); without it the drop ends the queue pair
+//! first, so that the adapter withdraws the memory before it is freed.
+//!
+//! `nic::connect` opens a session, and [`Conversation`](crate::nic::Conversation) owns it, in the
+//! thread that holds the lock of the endpoint. The queue pair is in `link`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -18,8 +33,8 @@ use crate::error::Error;
 use crate::limits::FENCE_WAIT;
 use crate::waiter::Awaited;
 
-/// Tag of questions that only mark a position among the commands: their answer shows that all earlier
-/// commands were executed. Other questions have the tag 0.
+/// Tag of questions that only mark a position among the commands: their answer shows that all
+/// earlier commands were executed. Other questions have the tag 0.
 const FENCE_TAG: u32 = 0xffff_fff0;
 
 /// A session. The fields are dropped in this order: the queue pair ends before the memory does.
@@ -56,11 +71,12 @@ fn resolve(device: Option<&str>, port: Option<u8>) -> Result<(String, u8), Error
 }
 
 impl Session {
-    /// Connects to the daemon over the port `port` of the adapter `device`, or over the first active
-    /// port. Blocks for some commands of the adapter.
+    /// Connects to the daemon over the port `port` of the adapter `device`, or over the first
+    /// active port. Blocks for some commands of the adapter.
     ///
     /// # Errors
-    /// [`Error::NoLibrary`], [`Error::NoAdapter`], [`Error::NoPermission`] or [`Error::NoResources`].
+    /// [`Error::NoLibrary`], [`Error::NoAdapter`], [`Error::NoPermission`] or
+    /// [`Error::NoResources`].
     pub fn open(device: Option<&str>, port: Option<u8>) -> Result<Self, Error> {
         let (device, port) = resolve(device, port)?;
         let adapter = Adapter::open(&device).map_err(converted)?;
@@ -88,8 +104,8 @@ impl Session {
         self.link.send(SessionMessage { message, offer }.emit())
     }
 
-    /// Sends a question whose answer shows that all earlier commands were executed. Then `memory` is
-    /// released.
+    /// Sends a question whose answer shows that all earlier commands were executed. Then `memory`
+    /// is released.
     fn fence(&mut self, memory: Option<Arc<Registration>>) -> Result<(), Error> {
         self.ended.push_back(memory);
         self.send_offer(ClientMessage::Name { tag: FENCE_TAG, nic: 0 }, None)
@@ -125,7 +141,8 @@ impl Connection for Session {
         match (command, grant) {
             (ClientMessage::Open { .. } | ClientMessage::Resume { .. }, _) => {
                 let rings = Arc::new(allocate(&self.link.domain, mx_rings::layout().bytes())?);
-                // The daemon reads the rings from the answer on: an earlier offer has ended by then.
+                // The daemon reads the rings from the answer on: an earlier offer has ended by
+                // then.
                 self.rings = Some(Arc::clone(&rings));
                 self.send_offer(command, Some(&rings))
             }
@@ -138,7 +155,8 @@ impl Connection for Session {
                 self.fence(Some(memory))
             }
             (_, Grant::Nothing) => self.send_offer(command, None),
-            // The daemon of an adapter reaches registered memory only, and regions are all that it is given.
+            // The daemon of an adapter reaches registered memory only, and regions are all that it
+            // is given.
             (_, Grant::File(_) | Grant::Memory(_)) => Err(Error::NoResources),
         }
     }

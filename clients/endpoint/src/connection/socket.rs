@@ -1,4 +1,14 @@
 //! The connection over the Unix socket of a NIC.
+//!
+//! Opening waits for room in the daemon's listen backlog, up to the limit of the caller;
+//! [`Connection::again`] does not wait and fails where the backlog is full or the path is unknown.
+//! Then nothing blocks. A command for which the socket has no room is queued, and sent before the
+//! next message is read; with 1,024 queued commands the next send fails with [`Error::DaemonGone`].
+//! An invalid message and a close are the same error. The number and type of descriptors are not
+//! checked here: the daemon is trusted, and `paths::open` checks the files.
+//!
+//! `nic::connect` opens it, [`Conversation`](crate::nic::Conversation) owns it, in the thread that
+//! holds the lock of the endpoint. An adapter takes its place in a guest ([`crate::adapter`]).
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -26,7 +36,8 @@ pub struct SocketConnection {
     path: Option<PathBuf>,
 }
 
-/// Connects to a Unix stream socket. A connect waits while the listen backlog is full, `limit` at most.
+/// Connects to a Unix stream socket. A connect waits while the listen backlog is full, `limit` at
+/// most.
 fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

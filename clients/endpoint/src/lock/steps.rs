@@ -4,9 +4,10 @@
 //! production code. A word is used in one of two ways: any threads call [`take`], [`try_take`] and
 //! [`give`]; or, for a *serial* lock, calls that never overlap in time, of any threads, use
 //! [`try_take_alone`], a release store of [`FREE`] ends each, and other threads use [`claim`] and
-//! [`end_claim`]. The functions check no preconditions: a release by a thread that does not hold the
-//! lock breaks it. A [`Room`](super::Room) is a word that counts events, on which threads sleep. Only [`Lock`](super::Lock) and [`Room`](super::Room) call them, on the words
-//! of one process.
+//! [`end_claim`]. The functions check no preconditions: a release by a thread that does not hold
+//! the lock breaks it. A [`Room`](super::Room) is a word that counts events, on which threads
+//! sleep. Only [`Lock`](super::Lock) and [`Room`](super::Room) call them, on the words of one
+//! process.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -71,8 +72,8 @@ pub fn give(word: &impl FutexWord) {
     }
 }
 
-/// Takes a serial lock without an atomic read-modify-write. Returns false if the lock is held, or if a
-/// claimant holds it or waits for it. The holder releases the lock by a store of [`FREE`].
+/// Takes a serial lock without an atomic read-modify-write. Returns false if the lock is held, or
+/// if a claimant holds it or waits for it. The holder releases the lock by a store of [`FREE`].
 #[inline]
 pub fn try_take_alone<W: FutexWord>(word: &W, claim: &W) -> bool {
     if word.load() != FREE || claim.acquire() != FREE {

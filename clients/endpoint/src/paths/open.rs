@@ -88,8 +88,8 @@ pub(super) fn rings(own: u8, memory: RingMemory) -> Option<Rings<NicDoorbell, St
 /// Rings to other hosts, and the NIC side in this process in direct mode.
 pub(super) type Far = (Option<Rings<NicDoorbell, StagingSlabs>>, Option<Box<Bypass>>);
 
-/// Opens the path to other hosts: none without memory; the rings to the daemon; or, in direct mode with
-/// key and session, a packet socket and a lock in their place.
+/// Opens the path to other hosts: none without memory; the rings to the daemon; or, in direct mode
+/// with key and session, a packet socket and a lock in their place.
 pub(super) fn remote_paths(
     of: (NicId, u8),
     direct_secrets: Option<(u32, u32)>,

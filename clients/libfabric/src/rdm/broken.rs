@@ -1,7 +1,11 @@
-//! Peers to which a message was lost that was reported as sent: a later message would take its place.
+//! Peers to which a message was lost that was reported as sent: a later message would take its
+//! place.
 //!
-//! A peer stays broken for the rest of the endpoint's life. `super::connect` refuses further messages
-//! to it, and notifies it once.
+//! A peer, with its session, stays broken for the rest of the endpoint's life; the list has no
+//! other limit. `super::connect` adds a peer, refuses further messages to it, and notifies it once,
+//! over a new connect if need be; a peer outside the address vector, or that cannot be reached, is
+//! not notified. A second insertion has no effect. The module sends nothing. All calls run under
+//! the lock of the domain.
 
 use std::collections::HashSet;
 

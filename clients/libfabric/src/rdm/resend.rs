@@ -83,8 +83,8 @@ impl UnackedMessage {
 /// The messages between this endpoint and all endpoints of other hosts.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
-    /// Whether messages are sent again after a daemon restarted: false without a network and in direct
-    /// mode.
+    /// Whether messages are sent again after a daemon restarted: false without a network and in
+    /// direct mode.
     resends: bool,
     /// By the other endpoint.
     all: HashMap<EndpointIdentity, Flow>,

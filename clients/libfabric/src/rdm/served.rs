@@ -1,8 +1,14 @@
 //! Number of operations of peers that are in progress at this target, by peer.
 //!
 //! A peer may have [`SERVED_PER_PEER_MIN`] (512) operations in progress always, and up to
-//! [`SERVED_PER_PEER_MAX`] (4,096) while it has fewer than are left of [`SERVED_ALL_MAX`] (65,536). A
-//! correct initiator never exceeds the limit.
+//! [`SERVED_PER_PEER_MAX`] (4,096) while it has fewer than are left of [`SERVED_ALL_MAX`] (65,536).
+//! A correct initiator never exceeds the limit.
+//!
+//! [`target`](super::target) asks before it serves a request, and drops the request of a peer at
+//! its limit; it counts each operation as started once, and `target` or [`receive`](super::receive)
+//! as ended once. Counts are by the engine's peer number, below 65,536: a number that is reused
+//! while operations of the earlier peer are in progress counts them, too. Under the lock of the
+//! domain.
 
 use causeway_message::limits::PEER_NUMBERS_MAX;
 

@@ -1,12 +1,12 @@
 //! Calls about NICs and about the library: `mx_get_info`, names and numbers of NICs, boards.
 //!
-//! A *board* is a NIC of this host, numbered from 0 in the order of the sockets that the process
-//! finds. Names have at most 79 bytes. A name that discovery has not found yet is unknown; the
-//! caller tries again. Keys of `mx_get_info` that describe Myrinet hardware are answered with
-//! constants, or fail with `MX_BAD_INFO_KEY`. If the output buffer is too short, `mx_get_info`
-//! fails with `MX_BAD_INFO_LENGTH` and writes nothing; the other calls require room for their
-//! result, 80 bytes for a name. All calls but `mx_open_board` and `mx__get_mapper_state` need
-//! `mx_init`.
+//! A *board* is a NIC of this host, numbered from 0 in the order of the places (sockets, or an
+//! adapter in a guest) that the process finds. Names have at most 79 bytes. A name that discovery
+//! has not found yet is unknown; the caller tries again. Keys of `mx_get_info` that describe
+//! Myrinet hardware are answered with constants, or fail with `MX_BAD_INFO_KEY`. If the output
+//! buffer is too short, `mx_get_info` fails with `MX_BAD_INFO_LENGTH` and writes nothing; the other
+//! calls require room for their result, 80 bytes for a name. All calls but `mx_open_board` and
+//! `mx__get_mapper_state` need `mx_init`.
 //!
 //! The calls ask the daemon of a NIC, or those of all NICs in turn, and wait at most 10 s for each
 //! answer; addresses of local NICs are asked for once and cached until `mx_finalize`. They need no

@@ -13,9 +13,9 @@
 //! sending only, and not counted in bytes. An event without room, or a message or offer of a peer
 //! that the host side holds ([`Holds`]), is not written: the engine keeps it.
 //!
-//! The rings and regions of a process in a guest lie in registered memory of the guest: rings in one row
-//! of bytes, regions in ranges of guest addresses. The owner drops both before the guest uses the memory
-//! otherwise ([`Engine::detach_region`](crate::driver::Engine::detach_region)).
+//! The rings and regions of a process in a guest lie in registered memory of the guest: rings in
+//! one row of bytes, regions in ranges of guest addresses. The owner drops both before the guest
+//! uses the memory otherwise ([`Engine::detach_region`](crate::driver::Engine::detach_region)).
 //!
 //! No memory is pinned. An access to memory without pages, that was unmapped, or beyond its region
 //! is a [`RegionFault`]. A region that is given back stays mapped until queued frames with its

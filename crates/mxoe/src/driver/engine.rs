@@ -46,8 +46,8 @@ pub enum ServeOutcome {
 
 /// The other NICs of the same daemon.
 pub trait Neighbours<W, E> {
-    /// Returns the engine of a NIC, and marks it as used: the owner must call [`TxPath::commit`] for
-    /// it too. `None` if there is no such NIC.
+    /// Returns the engine of a NIC, and marks it as used: the owner must call [`TxPath::commit`]
+    /// for it too. `None` if there is no such NIC.
     fn engine(&mut self, nic: NicId) -> Option<&mut Engine<W, E>>;
 }
 

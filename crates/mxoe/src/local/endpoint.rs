@@ -4,11 +4,16 @@
 //! and their ends. The receiving half: delivery to the host side ([`NicEndpoint::local_accept`]),
 //! and the state of a pull. Neither half sees the other endpoint.
 //!
-//! `perform` calls both halves, and the modules of the endpoint queue work by
-//! [`NicEndpoint::pump_local`]. A message without room stays in its queue ([`Delivery::Full`])
-//! until the receiver asks for it; a receiver that does not know the sender ends the peer. The
-//! module has no limit of its own, and copies no bytes except into events. It runs in the thread
-//! that owns the engine.
+//! A message is taken from its queue before it is given; the caller must end it
+//! ([`NicEndpoint::local_delivered`]) or put it back. An offer without a free send window stays in
+//! the queue, and later messages of its peer behind it. The receiver counts a message of another
+//! session or of an unknown endpoint, and refuses it with `BadSession`; it keeps no message without
+//! room, but notes the peer and asks for the message once. A step whose handle, window, peer or
+//! session is no longer valid returns `None` and changes nothing.
+//!
+//! Called by [`perform`](super::perform()), [`deliver`](super::deliver) and [`route`](super::route)
+//! through [`Nic`](crate::Nic), and by `transmit`, `endpoint` and `pull` where a peer is local, on
+//! the thread of the NIC.
 
 use causeway_wire::mx::{Address, Event, Handle, NicId, PeerId, Status, Token, Window};
 
@@ -232,8 +237,8 @@ impl NicEndpoint {
         Delivery::Full
     }
 
-    /// Asks a local peer for its messages, because the host side has room. Returns false if the peer
-    /// is not local.
+    /// Asks a local peer for its messages, because the host side has room. Returns false if the
+    /// peer is not local.
     pub(crate) fn ask_local(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> bool {
         let ends =
             self.peers.get(peer).and_then(|r| self.local_ends(ctx.hosts, NicId::of(ctx.own), r));

@@ -2,8 +2,8 @@
 //!
 //! A NIC that was added by [`Nic::nic_add_local`] is a *local* NIC: its [`Nic`] runs in the same
 //! thread, and nothing for it reaches the network. Connects use the packets of MXoE. Messages use
-//! none: an eager message, an offer or a notification is given to the receiver in one step or
-//! stays with its sender, and a pull copies from region to region. So there are no sequence numbers,
+//! none: an eager message, an offer or a notification is given to the receiver in one step or stays
+//! with its sender, and a pull copies from region to region. So there are no sequence numbers,
 //! acknowledgements or timers between local peers, and a peer that is gone is reported at once.
 //!
 //! ```text
@@ -11,20 +11,20 @@
 //! ```
 //!
 //! No call of one [`Nic`] calls another. A NIC queues [`LocalWork`], its owner takes the work by
-//! [`Nic::next_local`] and passes it to [`perform()`] with both NICs, which may queue further work. A
-//! work takes a bounded time: at most [`LOCAL_MESSAGES_MAX`] (32) messages or
-//! [`LOCAL_PIECE_BYTES`] (64 KiB); the rest goes to the end of the queue, so that all pairs
-//! advance alike.
+//! [`Nic::next_local`] and passes it to [`perform()`] with both NICs, which may queue further work.
+//! A work takes a bounded time: at most [`LOCAL_MESSAGES_MAX`] (32) messages or
+//! [`LOCAL_PIECE_BYTES`] (64 KiB); the rest goes to the end of the queue, so that all pairs advance
+//! alike.
 //!
 //! # Back-pressure
-//! A message without room at the receiver stays in the queue of its sender, bounded by the limits of
-//! sends. The receiver notes the peer, and asks for its messages when there is room. Order holds per
-//! peer: a waiting peer gives no later message.
+//! A message without room at the receiver stays in the queue of its sender, bounded by the limits
+//! of sends. The receiver notes the peer, and asks for its messages when there is room. Order holds
+//! per peer: a waiting peer gives no later message.
 //!
 //! # Failures
-//! A message or pull of an endpoint that was closed, opened again or that disconnected ends the peer
-//! with the status of the matching refusal of MXoE. A region that was released or unmapped in the
-//! middle ends the pull and the offer with `BadRdmaWindow`.
+//! A message or pull of an endpoint that was closed, opened again or that disconnected ends the
+//! peer with the status of the matching refusal of MXoE. A region that was released or unmapped in
+//! the middle ends the pull and the offer with `BadRdmaWindow`.
 //!
 //! Trust: an endpoint of the group names no other endpoint by itself; addresses and sessions in
 //! [`LocalWork`] come from the engine. Used by `causeway-mx` on the dispatcher's thread.

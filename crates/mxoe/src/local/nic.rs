@@ -1,9 +1,14 @@
 //! The local NICs of a [`Nic`], and access to its endpoints for [`perform`](super::perform()).
 //!
-//! The owner of the NICs (`causeway-mx`) adds and removes them, and takes the work; the rest is for
-//! `perform`. A step whose endpoint is closed, or whose peer has another session, has no effect
-//! here. With a full table (1,024 NICs, `KNOWN_NICS_MAX`) a NIC is not added. All of it runs in the
-//! thread that owns the engine.
+//! A local NIC has a place in the table of known NICs (1,024, shared with those of the network);
+//! without a place [`Nic::nic_add_local`] returns false, and the two NICs do not reach each other.
+//! Frames of the network with the address of a local NIC are dropped as of an unknown NIC, and
+//! counted (`unknown_boards`). [`Nic::nic_remove`] removes a local NIC and ends its peers; work
+//! that was queued for it before then finds no peer and has no effect. The owner adds each pair of
+//! NICs in both directions: this module does not.
+//!
+//! `mx::network` of `causeway-mx` adds, removes and asks for work, in the turn of the group's
+//! shard; the other methods are called by [`perform`](super::perform()), `deliver` and `route`.
 
 use causeway_wire::mx::{NicId, PeerId, Status, Token};
 

@@ -1,11 +1,20 @@
 //! One step between two NICs of a daemon.
 //!
-//! `mx::network` calls [`perform()`] for each work that a NIC queued, and the driver calls
-//! [`route`] and [`deliver`] for an eager message whose request it has just read, so that the
-//! message is copied from ring to ring without a stay in the queue; all on the dispatcher's thread.
-//! A step passes at most [`LOCAL_MESSAGES_MAX`] (32) messages or [`LOCAL_PIECE_BYTES`] (64 KiB),
-//! and queues the rest. The caller must give both NICs that the work names; an endpoint or peer
-//! that is gone ends the step without an error. Only a packet that is dropped is one.
+//! [`perform`] takes the [`Nic`] that queued the work, and the [`Nic`] that the work concerns
+//! ([`LocalWork::to`]), which the caller finds. A work for an endpoint that is closed, or for a
+//! peer of another session, has no effect, except that messages which the receiver refuses end
+//! their peer. A work that is cut at a limit queues its rest again, at the end of the queue of
+//! `own`.
+//!
+//! [`route`] and [`deliver`] are the fast path for eager messages: the request goes from ring to
+//! ring without a queue. [`deliver`] returns false where the message must take the queue of its
+//! peer; the caller passes the request to [`Nic::request`] then, in the same turn, so that order
+//! holds.
+//!
+//! Called by `mx::exchange` of `causeway-mx` ([`perform`], at most 64 works and 256 KiB in a turn)
+//! and by [`driver::Engine`](crate::driver::Engine) ([`route`], [`deliver`]), on the thread that
+//! owns both NICs. After it the owner ends the turn of both:
+//! [`TxPath::commit`](crate::driver::TxPath::commit).
 
 use causeway_wire::mx::{Handle, PeerId, Request, Status};
 
@@ -59,9 +68,10 @@ pub fn route(nic: &Nic, endpoint: u8, request: &Request<'_>) -> Option<LocalEnds
     }
 }
 
-/// Performs a request with a [`route`]: gives the message to the host side of its receiver, whose NIC
-/// is `other`, or `own` if `other` is `None`. Returns false without an effect on the sender if there
-/// is no room, or the receiver refuses it; the caller must pass the request to [`Nic::request`] then.
+/// Performs a request with a [`route`]: gives the message to the host side of its receiver, whose
+/// NIC is `other`, or `own` if `other` is `None`. Returns false without an effect on the sender if
+/// there is no room, or the receiver refuses it; the caller must pass the request to
+/// [`Nic::request`] then.
 #[inline]
 pub fn deliver<'a>(
     now: u64,
@@ -83,8 +93,8 @@ pub fn deliver<'a>(
     true
 }
 
-/// Performs a work of `own` that concerns `other`, or `own` itself if `other` is `None`. Returns the
-/// number of copied bytes.
+/// Performs a work of `own` that concerns `other`, or `own` itself if `other` is `None`. Returns
+/// the number of copied bytes.
 ///
 /// # Errors
 /// The reason why a packet was dropped.

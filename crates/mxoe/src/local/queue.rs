@@ -3,9 +3,11 @@
 //! The queue has at most [`LOCAL_FRAMES_MAX`] (1,024) packets; further packets are dropped, as on a
 //! network, and the engine repeats them. Other work is bounded by its objects: one entry for each
 //! peer with messages to send, each waiting peer that has room again, and each active pull. The
-//! queue decides nothing; [`perform`](super::perform()) does. Packets come from the output of the
-//! engine (`context`), other steps from `local::endpoint`; each NIC has one queue, in the thread
-//! that owns the engine.
+//! queue decides nothing; [`perform`](super::perform()) does. A step for an endpoint or NIC that is
+//! gone stays in the queue until its turn and has no effect then. Filled by the engine
+//! ([`EngineContext`](crate::context::EngineContext)) and by [`perform`](super::perform()); emptied
+//! by [`Nic::next_local`](crate::Nic::next_local), whose caller drops the steps of a removed NIC.
+//! No lock: the thread of the NIC.
 
 use std::collections::VecDeque;
 

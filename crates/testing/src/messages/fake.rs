@@ -14,7 +14,8 @@ use super::Pad;
 
 /// A call of the library. `Eager`: peer, token, match information and bytes; `Offer`: peer, token,
 /// match information and length; `Pull`: peer, offer, token and length; `Connect`: token, address,
-/// key and time limit in ns; `Fail`: peer and its pull that fails; all others: the peer or the token.
+/// key and time limit in ns; `Fail`: peer and its pull that fails; all others: the peer or the
+/// token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants are the calls of `Transport` with their arguments")]
 pub enum TransportCall {

@@ -2,7 +2,9 @@
 //!
 //! The model has no timing, no limits of queues and no lost peers: it predicts which messages match
 //! and which bytes arrive, not when. A test runs the same operations on the model and on a real
-//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics.
+//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics. Operations
+//! on an index that does not exist have no effect. Users: random tests of `message` and a fuzz
+//! target, in one thread.
 
 use causeway_channel::Layout;
 use causeway_message::library::{LibraryOptions, Partner, RequestId};
@@ -13,8 +15,8 @@ use super::{A, B, Back, End, EndpointPair, content, cut, cut_room, given, option
 
 /// An operation of an application, at endpoint 0 or 1 (`from`, `at`).
 ///
-/// `own`: the message goes to the sender itself; `info` and `mask`: match information; `len`: bytes of
-/// the message; `sync`: a synchronous send; `room`: bytes of the receive; `which`: index of the
+/// `own`: the message goes to the sender itself; `info` and `mask`: match information; `len`: bytes
+/// of the message; `sync`: a synchronous send; `room`: bytes of the receive; `which`: index of the
 /// receive of the endpoint, in order of posting, and for `Forget` also of the send, in order of all
 /// sends; an index beyond the list has no effect. `Run` makes progress at both endpoints.
 #[derive(Debug, Clone)]

@@ -1,4 +1,10 @@
 //! A virtio device driven by hand: the caller controls every register and every ring byte.
+//!
+//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers;
+//! other queues and indices beyond them panic. Nothing is validated and no interrupt is taken: the
+//! caller polls the used ring. A device that does not reset within 10 s is an error.
+//! [`rings`](super::rings), [`net`](super::net) and [`vsock`](super::vsock) drive it, in the main
+//! thread of the process.
 
 use super::pages::Pages;
 use super::pci::{Part, Pci};

@@ -2,7 +2,12 @@
 //!
 //! It takes a device from the kernel's driver, drives it by hand, commits a single violation, and
 //! then behaves correctly until the device works again. The guest reports the time of recovery; the
-//! host checks the state of the port.
+//! host checks the state of the port. It runs as root in a test guest, by the agent:
+//! `vm/tests/hostile.rs` calls `causeway-guest hostile` for each case. One device of a kind is
+//! used, the first that is found, and it has no driver meanwhile: [`rebind`] returns it. A device
+//! that does not work again within 20 s, an unknown case and a missing device are errors. The
+//! effect of a violation on the port is not judged here. Machines without QEMU's PCI devices
+//! (user-mode Linux) cannot run it.
 
 mod device;
 mod net;

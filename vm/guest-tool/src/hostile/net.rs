@@ -1,4 +1,10 @@
 //! Cases of a network device: frames and headers, valid and invalid.
+//!
+//! A case sends its frames and waits at most 400 ms for the link to go down, which is how a closed
+//! port appears to the guest. [`Kind::talks`] initialises the device, sends one frame and waits 400
+//! ms for the echo of the peer; `super` repeats it. Frames that must be delivered although they are
+//! unusual count as cases, too. A case that is unknown here is `None`. `rings` has the cases of
+//! every device.
 
 use super::Kind;
 use super::device::{Device, FEATURES, NEXT, SIZE, WRITE};

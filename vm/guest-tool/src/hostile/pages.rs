@@ -1,7 +1,9 @@
 //! Pages of this process with known physical addresses.
 //!
 //! Access goes through `/proc/self/mem`: a device writes these pages, so that no Rust reference to
-//! them may exist.
+//! them may exist. Root is needed for physical addresses; without them the allocation is an error.
+//! The pages are freed at the drop, while a device that was not reset may still write to them: the
+//! owner resets first. An index beyond the pages panics.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,10 @@
 //! Cases of a socket device: packets, valid and invalid.
+//!
+//! The peer is a CID with a listener on port 9000, and without one on 9999. A case opens
+//! connections where it needs them, sends its packets, and expects an answer where the rules demand
+//! one, within 5 s. [`Kind::settle`] waits 200 ms and never reports a link. [`Kind::talks`]
+//! initialises the device and expects a reset from the port without a listener. A case that is
+//! unknown here is `None`.
 
 use super::Kind;
 use super::device::{BUFFERS, Device, FEATURES, SIZE, WRITE};

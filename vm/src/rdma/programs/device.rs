@@ -3,7 +3,9 @@
 //!
 //! `causeway-matrix` and tests call these functions; each act runs a script in the guest by its
 //! agent and is a step that fails if the driver, the kernel or the following exchange does. The
-//! first guest stays as it is, and its objects survive.
+//! first guest stays as it is, and its objects survive. A step that fails does not undo its act, so
+//! that later steps may fail too. Acts block the thread of the test, at most for the limits of
+//! [`RdmaGuest`](crate::rdma::RdmaGuest).
 
 use crate::error::Result;
 use crate::rdma::Pair;

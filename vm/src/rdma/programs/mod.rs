@@ -4,7 +4,9 @@
 //! `loopback.c` (verbs that no packaged program uses) are compiled on the host. The host's C
 //! library must not be newer than the guests'. Each step is one program, or a server and its
 //! client, run by the guests' agents with a time limit (40 s for most); a step that fails does not
-//! end the sequence ([`super::Steps`]).
+//! end the sequence ([`super::Steps`]). The matrix and tests call the functions in order; some
+//! steps leave modules, settings or programs in the guests, which are which the matrix boots anew
+//! for each unit.
 
 pub mod device;
 pub mod ethernet;

@@ -4,7 +4,9 @@
 //! an error. Each step therefore names the library, and checks by the adapters' counters that queue
 //! pairs carried the traffic. `mpirun` starts its daemon in the other guest by an agent of four
 //! lines, in place of ssh. A run takes at most 150 s. The ranks check the content. Without `mpicc`
-//! on the host the steps fail with the reason.
+//! on the host the steps fail with the reason. The matrix and tests call [`ucx`] and [`ranks`] with
+//! two guests; [`ranks`] prepares the guests first, and its steps change their hosts, user and
+//! shared memory. Less traffic by queue pairs than the step states is a failure.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::compile;

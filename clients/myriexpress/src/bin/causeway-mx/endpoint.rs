@@ -67,7 +67,8 @@ impl<'a> BenchEndpoint<'a> {
     /// Sends bytes.
     ///
     /// # Safety
-    /// The bytes must stay valid and unchanged until the request has ended or the endpoint is closed.
+    /// The bytes must stay valid and unchanged until the request has ended or the endpoint is
+    /// closed.
     #[inline]
     pub unsafe fn send(
         &self,
@@ -92,8 +93,8 @@ impl<'a> BenchEndpoint<'a> {
     /// Receives a message with exactly this match information.
     ///
     /// # Safety
-    /// The buffer must stay valid until the request has ended or the endpoint is closed. Until then only
-    /// other receives may use it.
+    /// The buffer must stay valid until the request has ended or the endpoint is closed. Until then
+    /// only other receives may use it.
     #[inline]
     pub unsafe fn receive(&self, info: u64, into: &mut [u8]) -> Result<PendingMessage, Error> {
         let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
