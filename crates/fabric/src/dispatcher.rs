@@ -44,6 +44,7 @@ use crate::source_doorbell;
 use crate::spin_budget::{SchedStats, SpinBudget};
 use crate::turn_times::TurnTimes;
 use crate::watch::{Poller, Trigger, Watch, WatchEvent, WatchToken};
+use crate::yield_backoff::YieldBackoff;
 use causeway_model::CommandError;
 
 /// A closure for the thread that owns the shards.
@@ -156,6 +157,8 @@ pub(crate) struct Dispatcher {
     yield_now: fn(),
     /// The processor was yielded since the last read of events.
     has_yielded: bool,
+    /// Skips yields to notified processes while no thread takes the processor.
+    yield_backoff: YieldBackoff,
     /// A queue was served since the last read of events.
     has_served: bool,
     /// Turns since the last read of events.
@@ -196,6 +199,7 @@ impl Dispatcher {
             idle_cost: 0,
             yield_now: std::thread::yield_now,
             has_yielded: false,
+            yield_backoff: YieldBackoff::default(),
             has_served: false,
             recent: Turn::default(),
             meter: Meter::default(),
@@ -254,8 +258,8 @@ impl Dispatcher {
         Ok(true)
     }
 
-    /// Yields the processor if there was no work: after a whole round if a process was notified,
-    /// else after a while if processors are scarce.
+    /// Yields the processor if there was no work: after a whole round, or some, if a process was
+    /// notified, else after a while if processors are scarce.
     fn yield_if_idle(&mut self, turn: Turn) {
         if turn.worked > 0 {
             self.begin_round();
@@ -272,14 +276,20 @@ impl Dispatcher {
         // Queues that were not polled yet may have work; the wait for them is bounded.
         let has_finished_round =
             || self.idle_cost >= COST_PER_ROUND || self.shards.has_polled_all();
-        if (self.shards.has_notified || must_yield()) && has_finished_round() {
+        let must_yield = must_yield();
+        if (self.shards.has_notified || must_yield) && has_finished_round() {
             self.begin_round();
+            if !self.yield_backoff.is_due() && !must_yield {
+                return;
+            }
             self.shards.has_notified = false;
             // The yield may take long; new events are read first afterwards.
             (self.next_read_ns, self.has_yielded) = (0, true);
             let since = Instant::now();
             (self.yield_now)();
-            if since.elapsed() >= Duration::from_nanos(LONG_YIELD_NS) {
+            let took = since.elapsed();
+            self.yield_backoff.yielded(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            if took >= Duration::from_nanos(LONG_YIELD_NS) {
                 self.shards.contended_until_ns = self.elapsed().saturating_add(CONTENDED_NS);
             }
         }

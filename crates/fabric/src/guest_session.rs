@@ -531,6 +531,58 @@ mod tests {
     }
 
     #[test]
+    fn guest_session_signals_again_after_a_notice_found_no_room() {
+        let (to, notices) = mailbox(1).unwrap();
+        let (carrier, answers) = mailbox(1).unwrap();
+        let end = ServingEnd { to: to.clone(), gate: TurnGate::default(), tag: 7 };
+        let session = GuestSession::begin(end, carrier.clone()).unwrap();
+        // Other sessions fill the mailbox.
+        while to.push_critical(SessionNotice::Revoked).is_ok() {}
+        session.push_request(request(1));
+        while notices.next().is_some() {}
+        session.ring(3);
+        assert!(
+            matches!(notices.next(), Some(SessionNotice::Ready(_))),
+            "its request waits for ever"
+        );
+        while carrier.push_critical(0).is_ok() {}
+        assert!(session.answer([1; ANSWER_BYTES]));
+        while answers.next().is_some() {}
+        assert!(session.answer([2; ANSWER_BYTES]));
+        assert_eq!(answers.next(), Some(session.number()), "its answers wait for ever");
+    }
+
+    #[test]
+    fn guest_revocation_goes_before_the_next_of_many_turns() {
+        let (end, _notices, _carrier, _answers) = ends();
+        let gate = end.gate.clone();
+        let turns = Arc::new(AtomicU64::new(0));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (counted, ends) = (Arc::clone(&turns), Arc::clone(&is_over));
+        let serving = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let mut turn = gate.enter();
+                turn.take_revoked();
+                counted.fetch_add(1, Ordering::Relaxed);
+                let since = std::time::Instant::now();
+                while since.elapsed() < Duration::from_micros(20) {}
+            }
+        });
+        let mut waited: Vec<u64> = (0..201)
+            .map(|_| {
+                let grant = MemoryGrant::new(end.clone());
+                let before = turns.load(Ordering::Relaxed);
+                grant.revoke();
+                turns.load(Ordering::Relaxed) - before
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        serving.join().unwrap();
+        waited.sort_unstable();
+        assert!(waited[100] <= 2, "half of them waited for {} turns or more", waited[100]);
+    }
+
+    #[test]
     fn guest_memory_is_revoked_between_turns_only() {
         let (end, notices, carrier, _answers) = ends();
         let gate = end.gate.clone();

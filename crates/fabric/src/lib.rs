@@ -132,6 +132,7 @@ mod turn_times;
 pub mod udp;
 pub mod wakes;
 mod watch;
+mod yield_backoff;
 
 pub use controller::{Controller, NoCommands, ServiceObject};
 pub use dispatch_mode::PollConfig;

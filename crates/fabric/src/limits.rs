@@ -52,6 +52,12 @@ pub const QUICK_RESULTS: u8 = 4;
 /// Duration of a yield, in nanoseconds, from which the processor counts as contended; 150 us. The
 /// dispatcher then does not spin for sources for [`CONTENDED_NS`].
 pub const LONG_YIELD_NS: u64 = 150_000;
+/// Duration of a yield, in nanoseconds, below which no other thread ran meanwhile; 3 us.
+pub const VAIN_YIELD_NS: u64 = 3_000;
+/// Yields in vain in a row before the dispatcher skips any.
+pub const VAIN_YIELDS_FREE: u32 = 4;
+/// Most yields that are skipped in a row, each after a round of polls without work: some microseconds.
+pub const YIELD_SKIPS_MAX: u32 = 63;
 /// Time without spinning after a long yield, in nanoseconds; 100 ms. Probing more often would cost
 /// a scheduler slice of some 3 ms each time, and a sleeping thread that is woken gets the processor
 /// sooner than a thread that yields.

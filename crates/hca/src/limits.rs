@@ -27,11 +27,12 @@ pub const SESSIONS_MAX: usize = 256;
 pub const ANSWERS_PER_CALL_MAX: u32 = 64;
 /// Estimated time of a look at a session for answers, in nanoseconds.
 pub const SESSION_LOOK_NS: u64 = 50;
-/// Most bytes of memory that a process offers by a message: 256 MiB. Each page of it is looked up
-/// in one step. A longer offer breaks the protocol, and its session ends.
+/// Most bytes of memory that a process offers by a message: 256 MiB. A longer offer breaks the
+/// protocol, and its session ends.
 pub const OFFER_BYTES_MAX: u64 = 256 << 20;
-/// Most ranges of guest addresses that offered memory lies in: 64 MiB of scattered pages of 4 KiB.
-/// Memory in more ranges is refused with an error of the request.
+/// Most pages of the registration that offered memory has: 64 MiB of pages of 4 KiB, 256 MiB of
+/// longer ones. Each is looked up in one step. Memory of more pages is refused with an error of the
+/// request.
 pub const OFFER_RANGES_MAX: usize = 16_384;
 /// Most ranges of all memory that the processes of a port's guest have offered: 4 GiB of scattered
 /// pages of 4 KiB, and 16 MiB of memory of the daemon. Further offers are refused with an error of the

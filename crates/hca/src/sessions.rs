@@ -301,3 +301,60 @@ impl Drop for CarriedSession {
 
 const _: () = assert!(causeway_verbs::limits::SERVICE_QPN == session::SERVICE_QPN);
 const _: () = assert!(SESSION_MESSAGE_BYTES == session::MESSAGE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use causeway_fabric::guest_session::TurnGate;
+    use causeway_fabric::mailbox::mailbox;
+    use causeway_verbs::region::{RegionLimits, Regions};
+
+    use super::*;
+
+    #[test]
+    fn session_that_the_service_ended_takes_nothing_more() {
+        let ((to, _notices), (wake, _answers)) = (mailbox(8).unwrap(), mailbox(8).unwrap());
+        let end = ServingEnd { to, gate: TurnGate::default(), tag: 1 };
+        let session = GuestSession::begin(end.clone(), wake).unwrap();
+        let mut carried = CarriedSession {
+            session: session.clone(),
+            queue_pair: 3,
+            end,
+            fault: Fault::default(),
+            ranges: Arc::default(),
+            _count: Arc::default(),
+        };
+        let mut regions = Regions::new(RegionLimits::default());
+        let (map, domain) = (Arc::default(), 1);
+        let mut memory = SessionMemory { regions: &mut regions, map, domain, looked_up: 0 };
+        assert_eq!(carried.receive(&[], Some(5), &mut memory), Delivery::Taken);
+        assert_eq!(session.take_doorbells().collect::<Vec<_>>(), [5]);
+        session.end();
+        assert_eq!(carried.receive(&[], Some(6), &mut memory), Delivery::Refused);
+        let message = [0; SESSION_MESSAGE_BYTES];
+        assert_eq!(carried.receive(&message, None, &mut memory), Delivery::Refused);
+        assert_eq!(session.take_doorbells().count(), 0);
+        assert!(session.take_request().is_none() && carried.has_ended());
+    }
+
+    #[test]
+    fn ranges_of_all_offers_of_a_port_are_bounded() {
+        let ((to, _notices), of_port) = (mailbox::<_>(8).unwrap(), Arc::default());
+        let end = ServingEnd { to, gate: TurnGate::default(), tag: 1 };
+        let grant = || GrantRevocation {
+            grant: Arc::new(MemoryGrant::new(end.clone())),
+            ranges: AtomicUsize::new(0),
+            of_port: Arc::clone(&of_port),
+        };
+        let most = OFFERED_RANGES_OF_PORT_MAX / OFFER_RANGES_MAX;
+        let mut grants: Vec<GrantRevocation> = (0..most).map(|_| grant()).collect();
+        assert!(grants.iter().all(|grant| grant.count(OFFER_RANGES_MAX)));
+        assert!(!grant().count(1), "the ranges take memory of the daemon");
+        // A refused offer counts no longer, and neither does released memory.
+        grants.pop();
+        let next = grant();
+        assert!(next.count(OFFER_RANGES_MAX));
+        assert!(!grant().count(1));
+        drop((next, grants));
+        assert_eq!(of_port.load(Ordering::Relaxed), 0);
+    }
+}

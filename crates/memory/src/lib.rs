@@ -89,7 +89,7 @@ pub use grants::{Grant, GrantError, Grants};
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
 pub use mapping::{KeptFile, Mapping, MappingError, create, is_memory};
-pub use mirror::MirrorError;
+pub use mirror::{MirrorError, mirrored_runs};
 pub use owner::Owner;
 pub use regions::{Access, GuestSpans, RegionError, RegionKey, Regions, Registration};
 pub use rights::Rights;

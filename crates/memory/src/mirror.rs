@@ -11,7 +11,7 @@
 //! entry of the kernel's table of mappings, so that a mirror has at most the runs that its caller
 //! permits, and all mirrors of the process at most [`MIRROR_RUNS_MAX`] (4,096); more is a
 //! [`MirrorError`]. Pages of hugetlbfs are not mirrored: the kernel refuses to duplicate them. Any
-//! thread may make mirrors; a run takes about 2 us. The service `mx` makes one for the rings of a
+//! thread may make mirrors; a run takes about 3 us. The service `mx` makes one for the rings of a
 //! guest's process, in the dispatcher's turn; every call maps the pages once more.
 
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{MremapFlags, mremap_fixed};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, mremap_fixed, munmap};
 
 use crate::limits::MIRROR_RUNS_MAX;
 use crate::map::{Map, OutOfGrant};
@@ -62,6 +62,11 @@ impl MirrorError {
             _ => false,
         }
     }
+}
+
+/// Returns the number of runs of pages of all mirrors of this process.
+pub fn mirrored_runs() -> usize {
+    RUNS.load(Ordering::Relaxed)
 }
 
 /// Runs of pages of all mirrors.
@@ -115,18 +120,7 @@ impl Map {
         // A source that is withdrawn from now on withdraws the mirror after itself: a run that is
         // duplicated later has the source's replacement.
         runs.iter().for_each(|run| run.source.add_mirror(&mirror));
-        let mut at = 0_usize;
-        for run in &runs {
-            let (to, _) = mirror.at(at).ok_or(MirrorError::Unaligned(0))?;
-            let flags = MremapFlags::MAYMOVE;
-            let from = run.start.as_ptr();
-            // SAFETY: `to` and the `run.len` bytes behind it were reserved for this mirror, which
-            // nothing reads before the return; an old length of 0 leaves the source as it is, which
-            // is a shared mapping that lives as long as `self`.
-            unsafe { mremap_fixed(from.cast(), 0, run.len, flags, to.cast()) }
-                .map_err(MappingError::Kernel)?;
-            at = at.saturating_add(run.len);
-        }
+        fill(&mirror, &runs)?;
         // A source that was withdrawn meanwhile has withdrawn the mirror; later runs came back into it.
         if mirror.is_withdrawn() || runs.iter().any(|run| run.source.is_withdrawn()) {
             return Err(MirrorError::Withdrawn);
@@ -166,6 +160,42 @@ impl Map {
         }
         Ok(runs)
     }
+}
+
+/// Duplicates runs of pages into a mirror, which has as many bytes.
+fn fill(mirror: &Mapping, runs: &[Run<'_>]) -> Result<(), MirrorError> {
+    let mut at = 0_usize;
+    for run in runs {
+        let (to, _) = mirror.at(at).ok_or(MirrorError::Unaligned(0))?;
+        let from = run.start.as_ptr().cast();
+        // The kernel removes a target before it finds out that it cannot duplicate the source, and the
+        // addresses could then belong to another mapping of this process, which the drop of the mirror
+        // would unmap. So it chooses the addresses of the duplicate, which is then moved.
+        // SAFETY: an old length of 0 leaves the source as it is, which is a shared mapping that lives as
+        // long as its map; the duplicate replaces nothing.
+        let copy = unsafe { mremap(from, 0, run.len, MremapFlags::MAYMOVE) };
+        let copy = copy.map_err(MappingError::Kernel)?;
+        // SAFETY: `to` and the `run.len` bytes behind it were reserved for this mirror, which nothing
+        // reads before it is complete; `copy` has this length, and nothing else knows it.
+        let moved =
+            unsafe { mremap_fixed(copy, run.len, run.len, MremapFlags::MAYMOVE, to.cast()) };
+        if let Err(errno) = moved {
+            // SAFETY: a move that failed leaves the duplicate where it was.
+            let _ = unsafe { munmap(copy, run.len) };
+            refill(to, run.len);
+            return Err(MappingError::Kernel(errno).into());
+        }
+        at = at.saturating_add(run.len);
+    }
+    Ok(())
+}
+
+/// Reserves addresses of a mirror again that a failed move may have left free. No effect if they are
+/// in use.
+fn refill(to: *mut u8, len: usize) {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: the mapping replaces nothing.
+    let _ = unsafe { mmap_anonymous(to.cast(), len, ProtFlags::empty(), flags) };
 }
 
 #[cfg(test)]
@@ -238,6 +268,49 @@ mod tests {
         grants.grant(grant, file).unwrap();
         let read_only = grants.epoch();
         assert!(matches!(read_only.mirror(&[(0, PAGE)], 9), Err(MirrorError::OutOfGrant(_))));
+    }
+
+    /// Returns the pages of `len` bytes at an address that are mapped.
+    fn mapped_pages(address: usize, len: usize) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let ranges = maps.lines().map(|line| {
+            let (range, _) = line.split_once(' ').unwrap();
+            let (start, end) = range.split_once('-').unwrap();
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            (number(start), number(end))
+        });
+        let inside = ranges.map(|(start, end)| {
+            end.min(address + len).saturating_sub(start.max(address)) / PAGE as usize
+        });
+        inside.sum()
+    }
+
+    #[test]
+    fn mirror_whose_pages_the_kernel_refuses_keeps_its_addresses() {
+        let (_file, map) = memory();
+        // The kernel duplicates no private mapping, nor pages of hugetlbfs.
+        let private = Mapping::reserve(2 * PAGE as usize, Runs::take(0).unwrap()).unwrap();
+        let regions = vec![Region { guest: 0, user: 0, mapping: Arc::new(private) }];
+        let refused = Map::new(regions).unwrap();
+        let good = map.runs(&[page(1), page(3)], 9).unwrap();
+        let bad = refused.runs(&[(0, PAGE)], 9).unwrap();
+        let runs: Vec<Run<'_>> = good.into_iter().chain(bad).collect();
+        let len = 3 * PAGE as usize;
+        let mirror = Mapping::reserve(len, Runs::take(3).unwrap()).unwrap();
+        let failed = fill(&mirror, &runs);
+        assert!(matches!(&failed, Err(error) if error.is_shortage()), "{failed:?}");
+        let (start, _) = mirror.at(0).unwrap();
+        assert_eq!(mapped_pages(start.addr(), len), 3, "another mapping could take the addresses");
+        // A move that fails may leave addresses free.
+        let third = start.wrapping_add(2 * PAGE as usize);
+        // SAFETY: a page of this mirror, which nothing uses.
+        unsafe { munmap(third.cast(), PAGE as usize) }.unwrap();
+        assert_eq!(mapped_pages(start.addr(), len), 2);
+        refill(third, PAGE as usize);
+        assert_eq!(mapped_pages(start.addr(), len), 3);
+        // The failed mirror of a map leaves no trace, and others are still made.
+        assert!(refused.mirror(&[(0, PAGE)], 9).is_err());
+        assert!(map.mirror(&[page(1), page(3)], 9).is_ok());
     }
 
     #[test]

@@ -65,15 +65,18 @@ impl ProcessAttachment {
         }
     }
 
-    /// Starts or stops watching for room, as needed. Sessions report room by themselves.
-    pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) {
-        let Self::Socket { local, room, .. } = self else { return };
+    /// Starts or stops watching for room, as needed. Sessions report room by themselves. Returns false
+    /// if the host has no descriptor for the watch.
+    pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) -> bool {
+        let Self::Socket { local, room, .. } = self else { return true };
         if local.backlog() == 0 {
             *room = None;
-        } else if room.is_none() {
-            // Without a free descriptor the next pass tries again.
+            return true;
+        }
+        if room.is_none() {
             *room = cx.watch(local.as_fd(), value).ok();
         }
+        room.is_some()
     }
 
     /// Returns the number of messages that the process has not received.

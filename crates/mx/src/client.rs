@@ -26,6 +26,7 @@ use causeway_model::Name;
 use causeway_wire::local::{ClientMessage, DaemonMessage};
 
 use crate::attachment::{ProcessAttachment, RequestMemory};
+use crate::attention::Attention;
 use crate::limits::{BACKLOG_MAX, WORK_AHEAD_NS};
 use crate::quotas::ProcessQuota;
 use crate::user::User;
@@ -57,6 +58,9 @@ pub struct ClientProcess {
     wakes: Arc<Mutex<WakeAccount>>,
     /// Nothing is sent before this time.
     paused_until: Option<Instant>,
+    /// Raised for a pass of the service over its processes: to disconnect this one, or to watch its
+    /// socket.
+    attention: Attention,
 }
 
 impl ClientProcess {
@@ -67,6 +71,7 @@ impl ClientProcess {
         group: Name,
         (user, process): (User, Option<OwnedFd>),
         wakes: Arc<Mutex<WakeAccount>>,
+        attention: Attention,
     ) -> Self {
         let closed_reports = VecDeque::new();
         let quota = ProcessQuota::new(group, user);
@@ -83,12 +88,15 @@ impl ClientProcess {
             ended: None,
             wakes,
             paused_until: None,
+            attention,
         }
     }
 
     /// Starts or stops watching the socket for room, as needed.
     pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) {
-        self.attachment.watch_room(cx, value);
+        if !self.attachment.watch_room(cx, value) {
+            self.attention.request();
+        }
     }
 
     /// Returns the session, if the process runs in a guest.
@@ -163,6 +171,7 @@ impl ClientProcess {
 
     /// Sends the queued messages unless sending is paused.
     fn send(&mut self) {
+        self.attention.request();
         if self.is_paused() {
             return;
         }
@@ -205,6 +214,7 @@ impl ClientProcess {
     /// Marks the process for disconnection. The first reason is kept.
     pub fn end(&mut self, ended: LocalError) {
         self.ended.get_or_insert(ended);
+        self.attention.request();
     }
 
     /// Returns the reason for disconnecting the process, if it is to be disconnected.

@@ -33,7 +33,7 @@ struct Others<'a> {
 impl FindNetwork for Others<'_> {
     fn find(&mut self, nic: NicId) -> Option<&mut NicNetwork> {
         let port = *self.ports.get(&nic)?;
-        let network = self.nics.get_mut(&port)?.network.as_deref_mut()?;
+        let network = self.nics.get_mut(&port)?.network.as_mut()?;
         if self.touched.last() != Some(&port) && !self.touched.contains(&port) {
             self.touched.push(port);
         }
@@ -51,7 +51,7 @@ impl MxService {
         let mut network = self.nics.get_mut(&port)?.network.take()?;
         let Self { nics, ports, touched, .. } = self;
         let result = act(&mut network, &mut Others { nics, ports, touched });
-        self.nics.get_mut(&port)?.network = Some(network);
+        self.nics.get_mut(&port)?.network.put(network);
         Some(result)
     }
 
@@ -76,6 +76,14 @@ impl MxService {
     /// Performs the work of the NIC of `port`, and the work that follows from it. Returns the other
     /// NICs that messages reached.
     pub(crate) fn exchange(&mut self, cx: &mut Context<'_>, port: PortId) -> Vec<PortId> {
+        if !self.has_local(port) && !self.touched.iter().any(|other| self.has_local(*other)) {
+            // Messages went from ring to ring, and nothing else follows.
+            let touched = std::mem::take(&mut self.touched);
+            for other in &touched {
+                self.network(*other).into_iter().for_each(|network| network.commit(cx.now_ns));
+            }
+            return touched;
+        }
         let mut steps = LOCAL_STEPS_PER_TURN_MAX;
         let mut bytes = LOCAL_BYTES_PER_TURN;
         let mut turns = VecDeque::from([port]);
@@ -104,11 +112,8 @@ impl MxService {
             if steps == 0 || bytes == 0 {
                 break;
             }
-            let busy = |port: &PortId| {
-                let network = self.nics.get(port).and_then(|nic| nic.network.as_ref());
-                network.is_some_and(|network| network.has_local())
-            };
-            let more = self.touched.iter().filter(|p| busy(p) && !turns.contains(p));
+            let busy = |port: &&PortId| self.has_local(**port) && !turns.contains(*port);
+            let more = self.touched.iter().filter(busy);
             turns.extend(more.copied().collect::<Vec<_>>());
         }
         let took =
@@ -127,6 +132,12 @@ impl MxService {
         touched
     }
 
+    /// Returns whether work of a NIC for its neighbours waits.
+    fn has_local(&self, port: PortId) -> bool {
+        let network = self.nics.get(&port).and_then(|nic| nic.network.as_ref());
+        network.is_some_and(|network| network.has_local())
+    }
+
     /// Makes the NIC of `port` and the other NICs of the group neighbours.
     pub(crate) fn add_neighbours(&mut self, now: u64, port: PortId) {
         let Some(nic) = self.nics.get(&port).map(|local_nic| local_nic.nic) else { return };
@@ -142,7 +153,11 @@ impl MxService {
     pub(crate) fn remove_neighbour(&mut self, now: u64, nic: NicId) {
         self.ports.remove(&nic);
         for local_nic in self.nics.values_mut() {
-            local_nic.network.iter_mut().for_each(|network| network.remove_neighbour(now, nic));
+            local_nic
+                .network
+                .as_mut()
+                .into_iter()
+                .for_each(|network| network.remove_neighbour(now, nic));
         }
     }
 }

@@ -51,6 +51,7 @@
 )]
 
 mod attachment;
+mod attention;
 mod channels;
 mod client;
 mod connects;
@@ -59,6 +60,7 @@ mod counters;
 mod exchange;
 pub mod limits;
 mod network;
+mod network_slot;
 mod nic;
 mod noun;
 mod process;

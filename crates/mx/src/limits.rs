@@ -60,11 +60,16 @@ pub const NOTICES_PER_TURN_MAX: usize = 64;
 /// most two notices under way.
 pub const SESSION_NOTICES_MAX: usize = 16_384;
 /// Number of runs of adjacent pages in which the rings of the endpoints of a guest's processes lie, on
-/// a NIC: each is a mapping in the daemon. Rings have 138 pages; those in adjacent memory of the guest,
+/// a NIC, and at most half of the runs that other NICs leave of all: each is a mapping in the daemon. Rings have 138 pages; those in adjacent memory of the guest,
 /// such as a huge page, take no mapping. A further open is answered with `MX_NO_RESOURCES`.
 pub const RUNS_PER_PORT_MAX: usize = 1024;
 /// Estimated time of mapping a run of pages in ns.
 pub const MIRROR_RUN_NS: u64 = 2_000;
+/// Number of endpoints and regions that are closed in a turn after their guests took the memory away.
+/// Further closes follow in the next turns, and so does the disconnection of their processes.
+pub const CLOSES_PER_TURN_MAX: usize = 16;
+/// Estimated time of such a close in ns.
+pub const CLOSE_NS: u64 = 10_000;
 /// Estimated time to store a range of an offered region, in nanoseconds.
 pub const RANGE_NS: u64 = 40;
 /// Endpoint number in a request for any free endpoint.

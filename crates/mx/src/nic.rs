@@ -20,7 +20,7 @@ use causeway_model::Name;
 use causeway_wire::mx::{Address, NicId};
 
 use crate::limits::ENDPOINT_ANY;
-use crate::network::NicNetwork;
+use crate::network_slot::NetworkSlot;
 
 /// An open endpoint.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct LocalNic {
     /// Open endpoints, by number.
     pub endpoints: BTreeMap<u8, EndpointEntry>,
     /// The NIC side of the endpoints, and the connection with other hosts if configured.
-    pub network: Option<Box<NicNetwork>>,
+    pub network: NetworkSlot,
     /// Number of attached processes.
     pub clients: usize,
     /// Number of opened endpoints.
@@ -81,7 +81,7 @@ impl LocalNic {
             name,
             port_name,
             endpoints: BTreeMap::new(),
-            network: None,
+            network: NetworkSlot::default(),
             clients: 0,
             opened_total: 0,
             ways_total: 0,

@@ -103,7 +103,7 @@ impl MxService {
             }
             ClientMessage::Unregion { endpoint, region } => {
                 if local_nic.is_of(endpoint, value)
-                    && let Some(network) = &mut local_nic.network
+                    && let Some(network) = local_nic.network.as_mut()
                 {
                     network.remove_region(cx.now_ns, endpoint, RegionId(region));
                     self.sessions.forget_region(port, endpoint, RegionId(region));

@@ -39,6 +39,7 @@ use causeway_wire::mx::{Address, NicId};
 use rustix::net::sockopt;
 
 use crate::attachment::ProcessAttachment;
+use crate::attention::Attention;
 use crate::channels::ChannelTable;
 use crate::client::ClientProcess;
 use crate::control::{ListPeers, ServeGuest};
@@ -77,6 +78,8 @@ pub struct MxService {
     pub(crate) ports: BTreeMap<NicId, PortId>,
     /// NICs that messages of other NICs reached in this turn.
     pub(crate) touched: Vec<PortId>,
+    /// Raised by processes that the end of a call concerns.
+    pub(crate) attention: Attention,
     /// Attached processes, by the number that is watched.
     pub(crate) clients: BTreeMap<u32, ClientProcess>,
     /// Owners of all numbers that are watched or served.
@@ -185,13 +188,17 @@ impl MxService {
         if !local_nic.is_of(number, value) {
             return;
         }
+        if let Some(memory) = self.sessions.take_detached_rings(port, number) {
+            // It closes by this call, whose rest is then done.
+            return self.close_detached(now, (port, number), memory);
+        }
         let address = local_nic.address(number);
         self.drain(now, port, number);
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
         local_nic.endpoints.remove(&number);
         let mut source = None;
         let stays = local_nic.network.as_ref().is_some_and(|network| network.stays(number));
-        if let Some(network) = &mut local_nic.network {
+        if let Some(network) = local_nic.network.as_mut() {
             source = network.close(now, number);
             // The daemon holds no resources of an endpoint in direct mode.
             if source.is_some()
@@ -219,6 +226,12 @@ impl MxService {
     fn disconnect(&mut self, cx: &mut Context<'_>, value: u32) {
         let Some(client) = self.clients.get(&value) else { return };
         let (port, is_guest) = (client.port, client.session().is_some());
+        if is_guest && self.detach_client(value) {
+            // Its endpoints close first.
+            self.continue_closes(cx);
+            return;
+        }
+        let Some(client) = self.clients.get(&value) else { return };
         match client.ended() {
             None | Some(LocalError::Closed) => {}
             Some(ended) => cx.note(port, format_args!("a process was disconnected: {ended}")),
@@ -229,9 +242,7 @@ impl MxService {
             (endpoint.client == value).then_some(*number)
         };
         for number in local_nic.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
-            if !is_guest || !self.close_in_guest(cx, port, number) {
-                self.close(cx.now_ns, value, port, number);
-            }
+            self.close(cx.now_ns, value, port, number);
         }
         let client = self.clients.remove(&value);
         if let Some(session) = client.as_ref().and_then(ClientProcess::session) {
@@ -248,10 +259,19 @@ impl MxService {
         self.perform_actions(cx, port);
     }
 
-    /// Disconnects the marked processes. Disconnecting may mark others.
+    /// Disconnects the marked processes, and watches sockets with unsent messages. Disconnecting may
+    /// mark others.
     pub(crate) fn disconnect_marked(&mut self, cx: &mut Context<'_>) {
-        while let Some(value) =
-            self.clients.iter().find_map(|(value, c)| c.ended().is_some().then_some(*value))
+        if !self.attention.take() {
+            return;
+        }
+        let is_due = |service: &Self, value: u32, client: &ClientProcess| {
+            client.ended().is_some() && !service.sessions.is_closing(value)
+        };
+        while let Some(value) = self
+            .clients
+            .iter()
+            .find_map(|(value, client)| is_due(self, *value, client).then_some(*value))
         {
             self.disconnect(cx, value);
         }
@@ -260,9 +280,15 @@ impl MxService {
 
     /// Passes packets of a NIC to its neighbours, and performs the actions that their networks noted.
     pub(crate) fn perform_actions(&mut self, cx: &mut Context<'_>, port: PortId) {
-        let receivers = self.exchange(cx, port);
+        let mut receivers = self.exchange(cx, port);
         self.perform_noted(cx, port);
-        receivers.into_iter().for_each(|receiver| self.perform_noted(cx, receiver));
+        for receiver in receivers.drain(..) {
+            self.perform_noted(cx, receiver);
+        }
+        if self.touched.is_empty() {
+            // The list keeps its memory.
+            self.touched = receivers;
+        }
     }
 
     /// Performs the actions that the network of a NIC noted.
@@ -283,8 +309,7 @@ impl MxService {
                     self.notify(client, &DaemonMessage::Wake { endpoint }, vec![]);
                 }
                 NetworkAction::Serve(source) => {
-                    self.serves_again |= self.served == Some(source);
-                    cx.wake_source(source);
+                    self.wake(cx, source);
                 }
                 NetworkAction::Broken { client, why } => {
                     if let Some(client) = self.clients.get_mut(&client) {
@@ -294,11 +319,17 @@ impl MxService {
             }
         }
         if let Some(local_nic) = self.nics.get_mut(&port)
-            && let Some(network) = &mut local_nic.network
+            && let Some(network) = local_nic.network.as_mut()
             && network.notes.is_empty()
         {
             network.notes = notes;
         }
+    }
+
+    /// Has a source served, also if it is the source in turn.
+    pub(crate) fn wake(&mut self, cx: &mut Context<'_>, source: u32) {
+        self.serves_again |= self.served == Some(source);
+        cx.wake_source(source);
     }
 
     /// Answers the requests of a process.
@@ -309,8 +340,10 @@ impl MxService {
         };
         for _ in 0..REQUESTS_PER_TURN_MAX {
             served.progress = Progress::Parked;
-            let Some(client) = self.clients.get_mut(&value).filter(|client| client.may_request())
-            else {
+            // Requests of a session that ended may offer memory that its guest uses otherwise.
+            let may =
+                |client: &&mut ClientProcess| client.ended().is_none() && client.may_request();
+            let Some(client) = self.clients.get_mut(&value).filter(may) else {
                 break;
             };
             let paid = self.paid_ns.get(&client.user).copied().unwrap_or(0);
@@ -358,9 +391,17 @@ impl MxService {
         }
     }
 
+    /// Returns whether the rings of an endpoint are empty and wait for nothing: most polls find that.
+    #[inline]
+    fn is_idle(&self, owner: SourceOwner) -> bool {
+        let SourceOwner::Endpoint(port, endpoint) = owner else { return false };
+        let network = self.nics.get(&port).and_then(|local_nic| local_nic.network.as_ref());
+        network.is_some_and(|network| !network.has_work(endpoint))
+    }
+
     /// Returns the network of a NIC.
     pub(crate) fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
-        self.nics.get_mut(&port)?.network.as_deref_mut()
+        self.nics.get_mut(&port)?.network.as_mut()
     }
 
     /// Connects a NIC with its network as configured.
@@ -412,7 +453,7 @@ impl MxService {
         let mut all = Vec::new();
         for (port, local_nic) in &self.nics {
             let spec = cx.ports.get(*port).map(|port| &port.spec);
-            let (Some(network), Some(spec)) = (&local_nic.network, spec) else { continue };
+            let (Some(network), Some(spec)) = (local_nic.network.as_ref(), spec) else { continue };
             all.extend(network.peers(cx.now_ns, spec));
         }
         all
@@ -474,7 +515,8 @@ impl Service for MxService {
                 let local = Box::new(LocalAttachment::accepted(stream));
                 let attachment = ProcessAttachment::Socket { local, watch, room: None };
                 let user = User::Host(uid);
-                let client = ClientProcess::new(port, attachment, group, (user, process), wakes);
+                let (owner, attention) = ((user, process), self.attention.clone());
+                let client = ClientProcess::new(port, attachment, group, owner, wakes, attention);
                 self.clients.insert(value, client);
                 self.sources.insert(value, SourceOwner::ClientProcess);
             }
@@ -504,7 +546,7 @@ impl Service for MxService {
         let network = self
             .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
-        local_nic.network = Some(Box::new(network));
+        local_nic.network.put(Box::new(network));
         self.nics.insert(port, local_nic);
         self.add_neighbours(cx.now_ns, port);
         Ok(())
@@ -514,6 +556,12 @@ impl Service for MxService {
         let gate = self.sessions.gate();
         let (_turn, revoked) = sessions::enter(gate.as_ref());
         self.drop_revoked(cx, revoked);
+        let guests = self.clients.iter().filter(|(_, client)| client.port == port);
+        let guests = guests.filter(|(_, client)| client.session().is_some());
+        for value in guests.map(|(value, _)| *value).collect::<Vec<_>>() {
+            self.detach_client(value);
+        }
+        self.close_all_detached(cx);
         self.sessions.forget_nic(port);
         if let Some(network) = self.network(port) {
             network.leave();
@@ -548,11 +596,15 @@ impl Service for MxService {
         let (_turn, revoked) = sessions::enter(gate.as_ref());
         self.drop_revoked(cx, revoked);
         self.now_ns = cx.now_ns;
-        (self.served, self.serves_again) = (Some(value), false);
         let polled = cx.awaits_source(value);
+        let owner = self.sources.get(&value).copied();
+        if polled && owner.is_some_and(|owner| self.is_idle(owner)) {
+            return SourceProgress { progress: Progress::Idle, count: 0 };
+        }
+        (self.served, self.serves_again) = (Some(value), false);
         let now = cx.now_ns;
         let parked = SourceProgress { progress: Progress::Parked, count: 0 };
-        let served = match self.sources.get(&value).copied() {
+        let served = match owner {
             None => return parked,
             Some(SourceOwner::ClientProcess) => self.serve_client(cx, value),
             Some(SourceOwner::Sessions) => self.serve_notices(cx, value),
@@ -591,8 +643,8 @@ impl Service for MxService {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let networks = self.nics.values().filter_map(|local_nic| local_nic.network.as_deref());
-        let engines = networks.map(NicNetwork::deadline).min().filter(|at| *at != u64::MAX);
+        let all = self.nics.values().map(|local_nic| local_nic.network.deadline_ns());
+        let engines = all.min().filter(|at| *at != u64::MAX);
         [engines, self.pause_ends_ns].into_iter().flatten().min()
     }
 
@@ -608,8 +660,7 @@ impl Service for MxService {
             }
         }
         let due = |(port, local_nic): (&PortId, &LocalNic)| {
-            let at = local_nic.network.as_deref().map(NicNetwork::deadline)?;
-            (at <= cx.now_ns).then_some(*port)
+            (local_nic.network.deadline_ns() <= cx.now_ns).then_some(*port)
         };
         for port in self.nics.iter().filter_map(due).collect::<Vec<_>>() {
             if let Some(network) = self.network(port) {
@@ -630,7 +681,7 @@ impl Service for MxService {
             ("refused_total", local_nic.refused_total),
             ("asked_total", local_nic.asked_total),
         ];
-        let mut all = local_nic.network.as_deref().map(NicNetwork::counters).unwrap_or_default();
+        let mut all = local_nic.network.as_ref().map(NicNetwork::counters).unwrap_or_default();
         all.extend(own.map(|(name, value)| (name.to_owned(), value)));
         all
     }

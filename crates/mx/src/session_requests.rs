@@ -12,7 +12,8 @@ use causeway_attach::local::LocalError;
 use causeway_channel::mx_rings;
 use causeway_fabric::guest_session::{GuestMemory, OfferError};
 use causeway_fabric::{Context, PortId};
-use causeway_memory::{GuestSpans, View};
+use causeway_memory::limits::MIRROR_RUNS_MAX;
+use causeway_memory::{GuestSpans, MirrorError, View, mirrored_runs};
 use causeway_mxoe::driver::RegionRefusal;
 use causeway_wire::local::DaemonMessage;
 use causeway_wire::mx::RegionId;
@@ -147,12 +148,14 @@ impl MxService {
             let view = memory.map.view(guest, bytes).map_err(|error| rule(&error))?;
             return Ok((view, 0));
         }
-        let left = RUNS_PER_PORT_MAX.saturating_sub(self.sessions.runs_of(port));
+        let left = runs_left(self.sessions.runs_of(port), mirrored_runs());
         cx.charge(MIRROR_RUN_NS.saturating_mul(spans.len() as u64));
-        let (mirror, runs) = memory.map.mirror(&spans, left).map_err(|error| match error {
-            causeway_memory::MirrorError::Scattered(_) => Refusal::Code(NO_RESOURCES),
-            error if error.is_shortage() => Refusal::Code(NO_RESOURCES),
-            error => rule(&error),
+        let (mirror, runs) = memory.map.mirror(&spans, left).map_err(|error| {
+            if !matches!(error, MirrorError::Scattered(_)) && !error.is_shortage() {
+                return rule(&error);
+            }
+            cx.note(port, format_args!("an endpoint of a process was refused: its rings: {error}"));
+            Refusal::Code(NO_RESOURCES)
         })?;
         let view = View::new(Arc::clone(&mirror), 0, bytes).map_err(|error| rule(&error))?;
         Ok((view, runs))
@@ -226,6 +229,17 @@ impl MxService {
     }
 }
 
+/// Returns how many more runs of pages the rings of a port may have: the port has `own`, and all ports
+/// have `all`. A port may have half of those that others leave, so that each further port finds some;
+/// but enough for one endpoint while there are as many.
+fn runs_left(own: usize, all: usize) -> usize {
+    let free = MIRROR_RUNS_MAX.saturating_sub(all);
+    let of_others = all.saturating_sub(own);
+    let half = MIRROR_RUNS_MAX.saturating_sub(of_others).wrapping_shr(1);
+    let pages = mx_rings::layout().bytes().div_ceil(PAGE as usize);
+    half.min(RUNS_PER_PORT_MAX).max(pages).saturating_sub(own).min(free)
+}
+
 /// Returns the first `len` bytes of ranges; `None` if they have fewer.
 fn first(spans: &[(u64, u64)], len: u64) -> Option<Vec<(u64, u64)>> {
     let mut left = len;
@@ -243,6 +257,24 @@ fn first(spans: &[(u64, u64)], len: u64) -> Option<Vec<(u64, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_leave_runs_of_pages_for_those_that_come_later() {
+        let pages = mx_rings::layout().bytes().div_ceil(PAGE as usize);
+        let mut all = 0;
+        let mut endpoints = Vec::new();
+        for _ in 0..9 {
+            let (mut own, mut count) = (0, 0);
+            while runs_left(own, all) >= pages {
+                (own, all, count) = (own + pages, all + pages, count + 1);
+            }
+            endpoints.push(count);
+        }
+        assert_eq!(endpoints, [7, 7, 7, 4, 2, 1, 1, 0, 0]);
+        assert!(all <= MIRROR_RUNS_MAX);
+        assert_eq!(runs_left(0, 0), RUNS_PER_PORT_MAX);
+        assert_eq!(runs_left(RUNS_PER_PORT_MAX, RUNS_PER_PORT_MAX), 0);
+    }
 
     #[test]
     fn first_bytes_of_ranges_end_within_a_range() {

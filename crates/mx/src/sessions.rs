@@ -11,12 +11,16 @@
 //! is in use: `mxoe` copies lent bytes of unsent frames before its turn ends. A revoked endpoint is
 //! closed without a look at its rings, so that requests in it are lost, and peers learn that it closed.
 //!
+//! All that was revoked is detached before anything else happens. The closes behind it take time for
+//! each peer of an endpoint, so at most [`CLOSES_PER_TURN_MAX`] (16) follow in a turn. Until its close a
+//! detached endpoint keeps its number, and events for it are lost.
+//!
 //! # Limits
 //! The rings of the endpoints of a port lie in at most [`RUNS_PER_PORT_MAX`](crate::limits::RUNS_PER_PORT_MAX) runs of pages; an open
 //! beyond is answered with `MX_NO_RESOURCES`, as is memory in too many places. Other offers that break
 //! a rule end the session. Quotas are the port's ([`User::Guest`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -27,12 +31,14 @@ use causeway_fabric::guest_session::{
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::{Context, PortId, Progress, SourceProgress};
 use causeway_model::{CommandError, Name};
+use causeway_mxoe::driver::LentRegion;
 use causeway_wire::mx::RegionId;
 
 use crate::attachment::{AttachedSession, ProcessAttachment};
 use crate::client::ClientProcess;
 use crate::limits::{
-    CLIENTS_PER_NIC_MAX, CLIENTS_PER_USER_MAX, NOTICES_PER_TURN_MAX, SESSION_NOTICES_MAX,
+    CLIENTS_PER_NIC_MAX, CLIENTS_PER_USER_MAX, CLOSE_NS, CLOSES_PER_TURN_MAX, NOTICES_PER_TURN_MAX,
+    SESSION_NOTICES_MAX,
 };
 use crate::service::{MxService, SourceOwner};
 use crate::user::User;
@@ -69,6 +75,8 @@ pub(crate) struct GuestSessions {
     clients: BTreeMap<u64, u32>,
     /// Memory in use, by its number.
     pub grants: BTreeMap<u64, GrantUse>,
+    /// Endpoints and regions without their memory, which are still to be closed.
+    detached: VecDeque<Detached>,
 }
 
 /// The mailbox and the gate of a shard with sessions.
@@ -77,6 +85,8 @@ struct OpenSessions {
     gate: TurnGate,
     to: Sender<SessionNotice>,
     notices: Mailbox<SessionNotice>,
+    /// Number by which the notices are served.
+    source: u32,
 }
 
 impl GuestSessions {
@@ -113,6 +123,20 @@ impl GuestSessions {
     pub fn forget_client(&mut self, session: u64) {
         self.clients.remove(&session);
     }
+
+    /// Returns whether an endpoint or region of a process is still to be closed.
+    pub fn is_closing(&self, client: u32) -> bool {
+        self.detached.iter().any(|detached| detached.client == client)
+    }
+
+    /// Takes an endpoint that is to be closed.
+    pub fn take_detached_rings(&mut self, port: PortId, endpoint: u8) -> Option<DetachedMemory> {
+        let at = self.detached.iter().position(|detached| {
+            (detached.port, detached.endpoint) == (port, endpoint)
+                && matches!(detached.memory, DetachedMemory::Rings(_))
+        });
+        Some(self.detached.remove(at?)?.memory)
+    }
 }
 
 /// Begins a turn, if a NIC has an adapter.
@@ -137,7 +161,8 @@ impl MxService {
             let host = |e: io::Error| CommandError::Host(format!("mailbox of a NIC: {e}"));
             let (to, notices) = cx.mailbox(SESSION_NOTICES_MAX, source).map_err(host)?;
             self.sources.insert(source, SourceOwner::Sessions);
-            self.sessions.open = Some(OpenSessions { gate: TurnGate::default(), to, notices });
+            let gate = TurnGate::default();
+            self.sessions.open = Some(OpenSessions { gate, to, notices, source });
         }
         let sessions = &mut self.sessions;
         let gone = || CommandError::Host("the NIC has no mailbox".into());
@@ -178,11 +203,12 @@ impl MxService {
                 SessionNotice::Revoked => {}
             }
         }
-        let is_idle = count == 0 && !cx.awaits_source(value);
+        let has_closes = !self.sessions.detached.is_empty();
+        let is_idle = count == 0 && !has_closes && !cx.awaits_source(value);
         let progress = match &self.sessions.open {
             Some(open) if is_idle && !open.notices.arm() => Progress::Worked,
             _ if is_idle => Progress::Parked,
-            _ if count == 0 => Progress::Idle,
+            _ if count == 0 && !has_closes => Progress::Idle,
             _ => Progress::Worked,
         };
         SourceProgress { progress, count }
@@ -217,7 +243,9 @@ impl MxService {
         let number = attachment.0.number();
         let wakes = Arc::default();
         let attachment = ProcessAttachment::Session(attachment);
-        let mut client = ClientProcess::new(port, attachment, group, (user, None), wakes);
+        let attention = self.attention.clone();
+        let user = (user, None);
+        let mut client = ClientProcess::new(port, attachment, group, user, wakes, attention);
         client.has_channels = false;
         self.clients.insert(value, client);
         self.sources.insert(value, SourceOwner::ClientProcess);
@@ -243,84 +271,113 @@ impl MxService {
     }
 
     /// Drops memory and sessions that guests took away. Touches none of it: all of it is detached
-    /// before the first endpoint closes, which makes events for others.
+    /// before the first endpoint closes, which makes events for others. Closes that exceed the limit of
+    /// a turn follow in the next.
     pub(crate) fn drop_revoked(&mut self, cx: &mut Context<'_>, items: Vec<RevokedItem>) {
-        if items.is_empty() {
+        if items.is_empty() && self.sessions.detached.is_empty() {
             return;
         }
         self.now_ns = cx.now_ns;
-        let mut detached = Vec::new();
         for item in items {
             match item {
-                RevokedItem::Memory(number) => detached.extend(self.detach_memory(number)),
-                RevokedItem::Session(number) => self.detach_session(number, &mut detached),
+                RevokedItem::Memory(number) => {
+                    let detached = self.detach_memory(number);
+                    self.sessions.detached.extend(detached);
+                }
+                RevokedItem::Session(number) => self.detach_session(number),
             }
         }
-        for Detached { port, endpoint, memory } in detached {
-            self.close_detached(cx, (port, endpoint), memory);
-            self.perform_actions(cx, port);
+        for _ in 0..CLOSES_PER_TURN_MAX {
+            if !self.close_next(cx) || cx.steps(CLOSE_NS) == 0 {
+                break;
+            }
         }
+        self.continue_closes(cx);
+        self.attention.request();
         self.disconnect_marked(cx);
+    }
+
+    /// Closes all that was detached, because the NIC is removed.
+    pub(crate) fn close_all_detached(&mut self, cx: &mut Context<'_>) {
+        while self.close_next(cx) {}
+    }
+
+    /// Closes the next endpoint or region that was detached. Returns false if there is none.
+    fn close_next(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(next) = self.sessions.detached.pop_front() else { return false };
+        cx.charge(CLOSE_NS);
+        self.close_detached(cx.now_ns, (next.port, next.endpoint), next.memory);
+        self.perform_actions(cx, next.port);
+        true
     }
 
     /// Detaches revoked memory: a region, or the rings of an endpoint.
     fn detach_memory(&mut self, number: u64) -> Option<Detached> {
-        let GrantUse { port, endpoint, region, .. } = self.sessions.grants.remove(&number)?;
-        let network = self.nics.get_mut(&port)?.network.as_mut()?;
+        let grant = self.sessions.grants.remove(&number)?;
+        let GrantUse { port, endpoint, region, .. } = grant;
+        let local_nic = self.nics.get_mut(&port)?;
+        let client = local_nic.endpoints.get(&endpoint)?.client;
+        let network = local_nic.network.as_mut()?;
         let memory = match region {
             Some(region) => {
-                network.detach_region(endpoint, region);
-                DetachedMemory::Region(region)
+                let spans = network.detach_region(endpoint, region);
+                DetachedMemory::Region(region, spans)
             }
             None => DetachedMemory::Rings(network.detach_rings(endpoint)?),
         };
-        Some(Detached { port, endpoint, memory })
+        Some(Detached { client, port, endpoint, memory })
     }
 
     /// Detaches all memory of a session that ended, and marks its process for disconnection.
-    fn detach_session(&mut self, number: u64, detached: &mut Vec<Detached>) {
-        let Some(value) = self.sessions.clients.get(&number) else { return };
-        let Some(client) = self.clients.get_mut(value) else { return };
-        client.end(LocalError::Closed);
-        let port = client.port;
-        let Some(local_nic) = self.nics.get_mut(&port) else { return };
-        let Some(network) = &mut local_nic.network else { return };
-        let its = local_nic.endpoints.iter().filter(|(_, entry)| entry.client == *value);
-        detached.extend(its.filter_map(|(endpoint, _)| {
-            let memory = DetachedMemory::Rings(network.detach_rings(*endpoint)?);
-            Some(Detached { port, endpoint: *endpoint, memory })
-        }));
+    fn detach_session(&mut self, number: u64) {
+        let Some(&client) = self.sessions.clients.get(&number) else { return };
+        if let Some(process) = self.clients.get_mut(&client) {
+            process.end(LocalError::Closed);
+        }
+        self.detach_client(client);
     }
 
-    /// Closes an endpoint of a guest's process that is disconnected. Requests in its rings are lost: a
-    /// guest would decide how long their processing takes. Returns false if it has no rings.
-    pub(crate) fn close_in_guest(
-        &mut self,
-        cx: &mut Context<'_>,
-        port: PortId,
-        endpoint: u8,
-    ) -> bool {
-        let network = self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut());
-        let Some(source) = network.and_then(|network| network.detach_rings(endpoint)) else {
+    /// Detaches the rings and regions of all endpoints of a guest's process, without a look at them:
+    /// a guest would decide how long the processing of its requests takes. Returns whether there were
+    /// some; they close in this or a later turn.
+    pub(crate) fn detach_client(&mut self, client: u32) -> bool {
+        let Some(port) = self.clients.get(&client).map(|process| process.port) else {
             return false;
         };
-        self.close_detached(cx, (port, endpoint), DetachedMemory::Rings(source));
-        true
+        let Some(local_nic) = self.nics.get_mut(&port) else { return false };
+        let Some(network) = local_nic.network.as_mut() else { return false };
+        let before = self.sessions.detached.len();
+        let its = local_nic.endpoints.iter().filter(|(_, entry)| entry.client == client);
+        self.sessions.detached.extend(its.filter_map(|(endpoint, _)| {
+            let memory = DetachedMemory::Rings(network.detach_rings(*endpoint)?);
+            Some(Detached { client, port, endpoint: *endpoint, memory })
+        }));
+        self.sessions.detached.len() > before
+    }
+
+    /// Has the closes of detached endpoints go on in the next turn.
+    pub(crate) fn continue_closes(&mut self, cx: &mut Context<'_>) {
+        let source = self.sessions.open.as_ref().map(|open| open.source);
+        if !self.sessions.detached.is_empty()
+            && let Some(source) = source
+        {
+            self.wake(cx, source);
+        }
     }
 
     /// Closes an endpoint without its rings, or ends the messages of a region.
-    fn close_detached(
+    pub(crate) fn close_detached(
         &mut self,
-        cx: &mut Context<'_>,
+        now: u64,
         (port, endpoint): (PortId, u8),
         memory: DetachedMemory,
     ) {
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
         let value = local_nic.endpoints.get(&endpoint).map(|entry| entry.client);
-        let (Some(network), Some(value)) = (&mut local_nic.network, value) else { return };
+        let (Some(network), Some(value)) = (local_nic.network.as_mut(), value) else { return };
         match memory {
-            DetachedMemory::Region(region) => network.end_region(cx.now_ns, endpoint, region),
-            DetachedMemory::Rings(_) => network.close_detached(cx.now_ns, endpoint),
+            DetachedMemory::Region(region, _) => network.end_region(now, endpoint, region),
+            DetachedMemory::Rings(_) => network.close_detached(now, endpoint),
         }
         if let Some(client) = self.clients.get_mut(&value) {
             if let DetachedMemory::Rings(_) = memory {
@@ -330,16 +387,16 @@ impl MxService {
         }
         if let DetachedMemory::Rings(source) = memory {
             self.sources.remove(&source);
-            self.close(cx.now_ns, value, port, endpoint);
+            self.close(now, value, port, endpoint);
         }
     }
 }
 
 /// Memory that was detached from its endpoint.
-#[derive(Debug, Clone, Copy)]
-enum DetachedMemory {
-    /// A region.
-    Region(RegionId),
+#[derive(Debug)]
+pub(crate) enum DetachedMemory {
+    /// A region, and its ranges, which take time to free.
+    Region(RegionId, #[expect(dead_code, reason = "held for its drop")] Option<LentRegion>),
     /// Rings and all regions, and the number by which the rings were served.
     Rings(u32),
 }
@@ -347,6 +404,7 @@ enum DetachedMemory {
 /// An endpoint that lost memory.
 #[derive(Debug)]
 struct Detached {
+    client: u32,
     port: PortId,
     endpoint: u8,
     memory: DetachedMemory,

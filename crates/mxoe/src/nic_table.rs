@@ -8,6 +8,7 @@
 //! peers first ([`Nic::nic_remove`](crate::Nic::nic_remove)). The table finds no NICs and has no
 //! names: [`discovery`](crate::discovery) does. Used for each received and each sent frame.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use causeway_wire::mxoe::PEER_UNKNOWN;
@@ -31,6 +32,8 @@ pub(crate) struct NicTable {
     list: Vec<Option<KnownNic>>,
     /// With the keyed hash of `std`: NICs on the network choose their MACs.
     by_mac: HashMap<[u8; 6], u16>,
+    /// Result of the latest lookup: consecutive messages often come from the same NIC.
+    last: Cell<u16>,
 }
 
 impl NicTable {
@@ -78,7 +81,13 @@ impl NicTable {
 
     /// Returns the number of a NIC.
     pub(crate) fn number(&self, mac: [u8; 6]) -> Option<u16> {
-        self.by_mac.get(&mac).copied()
+        let last = self.last.get();
+        if matches!(self.list.get(usize::from(last)), Some(Some(host)) if host.mac == mac) {
+            return Some(last);
+        }
+        let found = self.by_mac.get(&mac).copied()?;
+        self.last.set(found);
+        Some(found)
     }
 
     /// Returns the number of the NIC with this MAC, which supplied `hint`.

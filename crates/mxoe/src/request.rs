@@ -230,6 +230,7 @@ impl NicEndpoint {
             return;
         }
         if let Some((number, open)) = self.windows.find(|open| open.token == token) {
+            self.windows.mark_cancelled(number);
             self.withdraw(ctx, number, open, Status::Cancelled);
             return;
         }

@@ -44,6 +44,8 @@ pub(crate) struct SendWindows {
     usage: Vec<WindowUsage>,
     /// How often each window was used, modulo 256.
     sequences: Vec<u8>,
+    /// The last message of the window was cancelled by its sender, by number.
+    cancelled: Vec<bool>,
     /// Number at which the search for a free window starts, so that windows are not reused soon.
     at: u8,
     /// Number of free windows.
@@ -61,6 +63,7 @@ impl SendWindows {
             list: vec![None; COUNT],
             usage: vec![WindowUsage::default(); COUNT],
             sequences: vec![start; COUNT],
+            cancelled: vec![false; COUNT],
             at: 0,
             free: COUNT,
         }
@@ -78,6 +81,7 @@ impl SendWindows {
             if place.is_none() {
                 *place = Some(open);
                 *self.usage.get_mut(usize::from(number))? = WindowUsage::default();
+                *self.cancelled.get_mut(usize::from(number))? = false;
                 self.free = self.free.saturating_sub(1);
                 let sequence = self.sequences.get_mut(usize::from(number))?;
                 *sequence = sequence.wrapping_add(1);
@@ -92,6 +96,18 @@ impl SendWindows {
         let open = (*self.list.get(usize::from(number))?)?;
         let same = self.sequences.get(usize::from(number)) == Some(&sequence);
         (same && open.peer == peer).then_some(open)
+    }
+
+    /// Records that the sender cancels the message of a window.
+    pub(crate) fn mark_cancelled(&mut self, number: u8) {
+        self.cancelled.get_mut(usize::from(number)).into_iter().for_each(|flag| *flag = true);
+    }
+
+    /// Returns whether the sender cancelled the message that was offered with this sequence. Another
+    /// message may use the window since: then the answer is `false`.
+    pub(crate) fn is_cancelled(&self, number: u8, sequence: u8) -> bool {
+        let at = usize::from(number);
+        self.sequences.get(at) == Some(&sequence) && self.cancelled.get(at) == Some(&true)
     }
 
     /// Charges `bytes` to a window, and returns whether to send them. The quota is twice the length
@@ -175,8 +191,11 @@ mod tests {
         assert!(windows.get(number, sequence, PeerId(2)).is_none());
         assert!(windows.get(number, sequence.wrapping_sub(1), PeerId(1)).is_none());
         assert_eq!(windows.find(|open| open.peer == PeerId(1)).map(|found| found.0), Some(number));
+        windows.mark_cancelled(number);
         windows.close(number);
         assert!(windows.get(number, sequence, PeerId(1)).is_none());
+        assert!(windows.is_cancelled(number, sequence));
+        assert!(!windows.is_cancelled(number, sequence.wrapping_sub(1)));
         for _ in 0..COUNT {
             windows.open(open(1)).unwrap();
         }
@@ -184,6 +203,7 @@ mod tests {
         windows.close(number);
         windows.close(number);
         assert_eq!(windows.open(open(1)), Some((number, sequence.wrapping_add(2))));
+        assert!(!windows.is_cancelled(number, sequence.wrapping_add(2)));
         assert!(windows.open(open(1)).is_none());
     }
 }

@@ -190,6 +190,17 @@ impl Host {
     ) -> Running {
         start(&self.dir, program, boards, arguments)
     }
+
+    /// As [`Self::start`], for a process without channels: its messages pass through this daemon.
+    pub fn start_without_channels(
+        &self,
+        program: impl AsRef<std::ffi::OsStr>,
+        boards: &[&str],
+        arguments: &[&str],
+    ) -> Running {
+        let mut command = command(&self.dir, program, boards, arguments);
+        Running(command.env("CAUSEWAY_MX_CHANNELS", "0").spawn().unwrap())
+    }
 }
 
 /// Returns a new folder.
@@ -206,14 +217,21 @@ pub fn start(
     boards: &[&str],
     arguments: &[&str],
 ) -> Running {
+    Running(command(dir, program, boards, arguments).spawn().unwrap())
+}
+
+/// Returns the command of a program as a process of NICs whose sockets are in `dir`.
+fn command(
+    dir: &Path,
+    program: impl AsRef<std::ffi::OsStr>,
+    boards: &[&str],
+    arguments: &[&str],
+) -> Command {
     let sockets: Vec<String> =
         boards.iter().map(|board| dir.join(board).display().to_string()).collect();
-    let child = Command::new(program)
-        .args(arguments)
-        .env("CAUSEWAY_MX", sockets.join(":"))
-        .stdout(Stdio::piped())
-        .spawn();
-    Running(child.unwrap())
+    let mut command = Command::new(program);
+    command.args(arguments).env("CAUSEWAY_MX", sockets.join(":")).stdout(Stdio::piped());
+    command
 }
 
 impl Drop for Host {

@@ -5,6 +5,7 @@ mod common;
 mod killed;
 mod past;
 mod remote;
+mod through_daemon;
 mod tool;
 mod wire;
 

@@ -7,8 +7,8 @@
 //!
 //! A receive has no time limit unless [`Library::set_timeout`] sets one for this request; a posted
 //! receive of any sender survives the loss of every peer. A receive that pulls ends with the status
-//! of its sender's loss; if the sender ended the send, with [`Status::Aborted`] or, through rings,
-//! the status of the NIC side. Its buffer then has undefined content. A probe takes nothing: a
+//! of its sender's loss; if the sender ended the send, with [`Status::Aborted`] or, from another
+//! host, [`Status::BadRdmaWindow`]. Its buffer then has undefined content. A probe takes nothing: a
 //! later receive or another thread's receive may take the probed message.
 //!
 //! Called by the API libraries (`irecv`, `iprobe`), in the thread that holds the lock of the

@@ -11,7 +11,7 @@
 use std::io;
 
 use causeway_memory::{GuestSpans, View};
-use causeway_mxoe::driver::{EndpointIo, RegionRefusal};
+use causeway_mxoe::driver::{EndpointIo, LentRegion, RegionRefusal};
 use causeway_wire::mx::RegionId;
 
 use super::{EndpointOwner, NicNetwork};
@@ -75,9 +75,9 @@ impl NicNetwork {
         self.commit(now);
     }
 
-    /// Drops a region without a look at it. The caller calls [`Self::end_region`].
-    pub fn detach_region(&mut self, endpoint: u8, region: RegionId) {
-        self.engine.detach_region(endpoint, region);
+    /// Takes a region away without a look at it. The caller calls [`Self::end_region`].
+    pub fn detach_region(&mut self, endpoint: u8, region: RegionId) -> Option<LentRegion> {
+        self.engine.detach_region(endpoint, region)
     }
 
     /// Ends the messages that use a dropped region: they fail.

@@ -575,7 +575,7 @@ impl NicNetwork {
     }
 
     /// Sends the queued frames, and notes the actions that endpoints need.
-    fn commit(&mut self, now: u64) {
+    pub fn commit(&mut self, now: u64) {
         let notes = &mut self.notes;
         self.engine.tx_path.commit(now, |endpoint, owner, said| {
             let client = owner.client;

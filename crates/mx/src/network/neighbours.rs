@@ -57,6 +57,12 @@ impl NicNetwork {
         self.engine.tx_path.endpoints.contains_key(&endpoint)
     }
 
+    /// Returns whether an endpoint has a request, or waits for room.
+    #[inline]
+    pub fn has_work(&self, endpoint: u8) -> bool {
+        self.engine.has_work(endpoint)
+    }
+
     /// Returns the number by which the NIC is served when work for neighbours is left.
     pub fn source(&self) -> u32 {
         self.carrier.source()

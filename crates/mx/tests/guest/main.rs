@@ -1,5 +1,6 @@
 //! Sessions of guests' processes with the NIC of their adapter: endpoints in registered memory.
 
+mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;

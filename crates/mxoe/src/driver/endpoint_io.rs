@@ -71,6 +71,9 @@ pub struct EndpointIo<W> {
     pub(crate) broken: Option<String>,
 }
 
+/// Memory that was lent as a region.
+pub type LentRegion = Arc<Registration<GuestSpans>>;
+
 /// Owner of all regions of an endpoint.
 const OWNER: u32 = 0;
 
@@ -293,11 +296,11 @@ impl<W> EndpointIo<W> {
         self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
     }
 
-    /// Deregisters lent memory. Returns whether the number was in use.
-    pub(crate) fn give_back(&mut self, region: RegionId) -> bool {
-        let Ok(region) = self.regions.deregister(key(region)) else { return false };
+    /// Deregisters lent memory, and returns it.
+    pub(crate) fn give_back(&mut self, region: RegionId) -> Option<LentRegion> {
+        let region = self.regions.deregister(key(region)).ok()?;
         self.region_bytes = self.region_bytes.saturating_sub(region.len);
-        true
+        Some(region)
     }
 
     /// Returns a region, for an access of `len` bytes at `at` that needs `needed`.

@@ -23,7 +23,7 @@ use causeway_memory::GuestSpans;
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{NicId, PeerId, RegionId, Request};
 
-use crate::driver::endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
+use crate::driver::endpoint_io::{CheckedRegion, EndpointIo, LentRegion, RegionRefusal};
 use crate::driver::limits::{
     COST_AT_CLOSE_MAX, REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX,
 };
@@ -185,12 +185,10 @@ impl<W: Debug, E: Output> Engine<W, E> {
         }
     }
 
-    /// Drops the memory of a region, which must not be touched any more: accesses to it are faults.
-    /// The caller then calls [`Self::remove_region`].
-    pub fn detach_region(&mut self, endpoint: u8, region: RegionId) {
-        if let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) {
-            endpoint_io.give_back(region);
-        }
+    /// Takes the memory of a region away, which must not be touched any more: accesses to it are
+    /// faults. The caller then calls [`Self::remove_region`].
+    pub fn detach_region(&mut self, endpoint: u8, region: RegionId) -> Option<LentRegion> {
+        self.tx_path.endpoints.get_mut(&endpoint)?.give_back(region)
     }
 
     /// Serves at most `budget` requests of an endpoint. Returns the outcome and the number of
@@ -540,6 +538,25 @@ mod tests {
             one.serve(1);
         }
         assert!(!one.send(peer, 3, (b"x", b"")), "requests in the ring come first");
+    }
+
+    #[test]
+    fn drain_at_close_is_bounded_by_the_cost_of_the_requests() {
+        let (mut one, _two, peer) = pair();
+        // Messages that the peer does not acknowledge, so that a cancel searches them.
+        for number in 0..4096 {
+            let eager = Request::Eager { peer, token: Token(number), match_info: 1, data: b"" };
+            assert!(one.ask(&eager));
+            one.serve(9);
+        }
+        let cost = u32::try_from(one.engine.nic.cancel_cost(0) + 1).unwrap();
+        assert!(cost > 60, "{cost}");
+        let missing = Request::Cancel { token: Token(1 << 40) };
+        let asked = (0..1000).take_while(|_| one.ask(&missing)).count() as u32;
+        assert!(asked * cost > 10 * COST_AT_CLOSE_MAX, "{asked} requests");
+        one.engine.drain_requests(one.now, 0);
+        let (_, left) = one.engine.serve(one.now, 0, usize::MAX, true);
+        assert_eq!(asked - left / cost, COST_AT_CLOSE_MAX.div_ceil(cost));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub mod limits;
 mod tx_batch;
 mod tx_path;
 
-pub use endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
+pub use endpoint_io::{CheckedRegion, EndpointIo, LentRegion, RegionRefusal};
 pub use engine::{Engine, Neighbours, NoNeighbours, ServeOutcome};
 pub use tx_batch::{Output, TxBatch};
 pub use tx_path::{EndpointAction, TxPath, random};

@@ -290,9 +290,21 @@ impl NicEndpoint {
     }
 
     /// Returns the memory of a message that is offered to a peer.
-    pub(super) fn local_window(&self, peer: PeerId, offered: &OfferHeader) -> Option<Window> {
-        let open = self.windows.get(offered.window, offered.window_sequence, peer)?;
-        (open.from.len == offered.len).then_some(open.from)
+    ///
+    /// # Errors
+    /// [`Status::Aborted`] if the sender cancelled the message, [`Status::BadRdmaWindow`] if the
+    /// message is not offered any more for another reason.
+    pub(super) fn local_window(
+        &self,
+        peer: PeerId,
+        offered: &OfferHeader,
+    ) -> Result<Window, Status> {
+        let (window, sequence) = (offered.window, offered.window_sequence);
+        match self.windows.get(window, sequence, peer) {
+            Some(open) if open.from.len == offered.len => Ok(open.from),
+            None if self.windows.is_cancelled(window, sequence) => Err(Status::Aborted),
+            _ => Err(Status::BadRdmaWindow),
+        }
     }
 
     /// Ends an offer with memory that cannot be read.

@@ -22,9 +22,10 @@
 //! per peer: a waiting peer gives no later message.
 //!
 //! # Failures
-//! A message or pull of an endpoint that was closed, opened again or that disconnected ends the
-//! peer with the status of the matching refusal of MXoE. A region that was released or unmapped in
-//! the middle ends the pull and the offer with `BadRdmaWindow`.
+//! A message or pull of an endpoint that was closed, opened again or that disconnected ends the peer
+//! with the status of the matching refusal of MXoE. A region that was released or unmapped in the
+//! middle ends the pull and the offer with `BadRdmaWindow`. The pull of a message that its sender
+//! cancelled ends with `Aborted`, as in a channel of two processes.
 //!
 //! Trust: an endpoint of the group names no other endpoint by itself; addresses and sessions in
 //! [`LocalWork`] come from the engine. Used by `causeway-mx` on the dispatcher's thread.

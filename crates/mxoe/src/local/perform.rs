@@ -199,7 +199,7 @@ fn copy(pair: &mut Pair<'_>, endpoint: u8, piece: &PullPiece) -> Result<u32, Sta
     let (other, at) = pair.other();
     let window =
         other.with_peer(at, sender, |endpoint, _, peer| endpoint.local_window(peer, offered));
-    let window = window.flatten().ok_or(Status::BadRdmaWindow)?;
+    let window = window.ok_or(Status::BadRdmaWindow)??;
     let len = into.len.saturating_sub(*done).min(LOCAL_PIECE_BYTES);
     let bytes = usize::try_from(len).map_err(|_| Status::BadRdmaWindow)?;
     let (_, (_, out)) = pair.other();

@@ -205,6 +205,14 @@ impl Region {
         first.checked_add(at & mask)
     }
 
+    /// Returns the number of whole pages that `len` bytes have.
+    fn pages_of(&self, len: u64) -> u64 {
+        match &self.memory {
+            RegionMemory::Whole => 0,
+            RegionMemory::Pages { shift, .. } => len.checked_shr((*shift).into()).unwrap_or(0),
+        }
+    }
+
     /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most`
     /// entries of `out`. Returns the number of resolved bytes.
     #[inline]

@@ -17,8 +17,8 @@ use causeway_memory::Span;
 
 use super::{Region, RegionError, RegionMemory, Rights, SPAN_MAX, append, check_shift};
 use crate::limits::{
-    LIST_PADDING_ENTRIES, PAGE_SHIFT_MIN, PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX,
-    REGISTERED_BYTES_MAX,
+    LENDS_PER_REGION_MAX, LIST_PADDING_ENTRIES, PAGE_SHIFT_MIN, PAGES_PER_UPDATE_MAX,
+    REGION_PAGES_MAX, REGIONS_MAX, REGISTERED_BYTES_MAX,
 };
 use crate::number::Table;
 use crate::session::Revocation;
@@ -132,8 +132,8 @@ impl Regions {
     /// and once only.
     ///
     /// # Errors
-    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have
-    /// more than `most` ranges. Nothing is lent then.
+    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have more
+    /// than `most` pages, or the region has [`LENDS_PER_REGION_MAX`] (64) users. Nothing is lent then.
     pub fn lend(
         &mut self,
         key: u32,
@@ -143,12 +143,21 @@ impl Regions {
         (most, out): (usize, &mut Vec<Span>),
         user: Weak<dyn Revocation>,
     ) -> Result<(), RegionError> {
+        // Each page is looked up in this call.
+        if self.get(key)?.pages_of(range.1) > most as u64 {
+            return Err(RegionError::Limit("pages of lent memory"));
+        }
+        let number = key.wrapping_shr(8);
+        if let Some(users) = self.lent.get_mut(&number) {
+            users.retain(|user| user.strong_count() > 0);
+            if users.len() >= LENDS_PER_REGION_MAX {
+                return Err(RegionError::Limit("users of lent memory"));
+            }
+        }
         if self.resolve_some(key, domain, range, needed, (most, out))? < range.1 {
             return Err(RegionError::Limit("ranges of lent memory"));
         }
-        let users = self.lent.entry(key.wrapping_shr(8)).or_default();
-        users.retain(|user| user.strong_count() > 0);
-        users.push(user);
+        self.lent.entry(number).or_default().push(user);
         Ok(())
     }
 

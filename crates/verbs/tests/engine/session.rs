@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use causeway_verbs::limits::{SERVICE_QPN, SESSION_MESSAGE_BYTES};
+use causeway_verbs::limits::{LENDS_PER_REGION_MAX, SERVICE_QPN, SESSION_MESSAGE_BYTES};
 use causeway_verbs::region::{RegionError, RegionMemory, key_of};
 use causeway_verbs::session::*;
 use causeway_verbs::work::*;
@@ -318,11 +318,18 @@ fn lent_memory_is_revoked_once_before_its_region_changes() {
             lent.map(|()| spans.len())
         };
         assert_eq!(lend(&user, key, 0x3000, 9), Ok(2), "two pages are adjacent");
+        let refused = lend(&gone, key, 0x3000, 2);
+        assert!(matches!(refused, Err(RegionError::Limit(_))), "three pages are looked up");
         assert_eq!(lend(&gone, key, 0x1000, 9), Ok(1));
         assert!(matches!(lend(&gone, key, 0x3000, 1), Err(RegionError::Limit(_))));
         assert_eq!(lend(&gone, key, 0x3001, 9), Err(RegionError::Outside));
         assert_eq!(lend(&gone, key_of(key >> 8, 1), 0x1000, 9), Err(RegionError::NoKey));
+        let more: Vec<_> = (2..LENDS_PER_REGION_MAX).map(|_| Arc::new(User::default())).collect();
+        more.iter().for_each(|user| assert_eq!(lend(user, key, 0x1000, 9), Ok(1)));
+        assert!(matches!(lend(&gone, key, 0x1000, 9), Err(RegionError::Limit(_))), "65 users");
         drop(gone);
+        let last = Arc::new(User::default());
+        assert_eq!(lend(&last, key, 0x1000, 9), Ok(1), "one is gone");
         change(&mut world, key);
         assert_eq!(user.0.load(Ordering::Relaxed), 1, "case {number}");
         drop(world.subnet.clear(world.ids[0]));
