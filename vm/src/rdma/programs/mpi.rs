@@ -91,7 +91,11 @@ fn prepare(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-fn run(pair: &mut Pair, options: &str, words: &str) -> Result<()> {
+/// Runs four ranks of the prepared guests with options of `mpirun` and words of the program.
+///
+/// # Errors
+/// When a rank fails, or the time limit is exceeded.
+pub(super) fn run(pair: &mut Pair, options: &str, words: &str) -> Result<()> {
     let script = format!(
         "{VARIABLES} mpirun.openmpi --host rdma1:2,rdma2:2 --map-by slot:OVERSUBSCRIBE -n 4 \
          {options} {PROGRAM} {words}"
