@@ -213,15 +213,7 @@ impl Pair {
         act: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let ((), carried) = self.carried(act)?;
-        println!(
-            "  adapters: {} messages, {} bytes; Ethernet frames: {} bytes",
-            carried.messages, carried.bytes, carried.frame_bytes
-        );
-        if self.daemon.is_none() || (carried.bytes >= bytes && carried.frame_bytes < bytes / 4) {
-            return Ok(());
-        }
-        let what = format!("expected {bytes} bytes by queue pairs and few by frames: {carried:?}");
-        Err(Error::Traffic { what })
+        self.judge("queue pairs", carried.bytes, bytes, &carried)
     }
 
     /// Runs `act`, in which the guests' NICs must carry at least `bytes`, and frames less than a quarter
@@ -231,15 +223,20 @@ impl Pair {
     /// Those of `act`; and when the NICs did not carry the traffic.
     pub fn by_nics(&mut self, bytes: u64, act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let ((), carried) = self.carried(act)?;
-        println!(
-            "  NICs: {} bytes; Ethernet frames: {} bytes",
-            carried.nic_bytes, carried.frame_bytes
+        self.judge("the NICs", carried.nic_bytes, bytes, &carried)
+    }
+
+    /// Returns an error unless `sent` bytes are at least `bytes`, and bytes of frames less than a quarter
+    /// of these.
+    fn judge(&self, by: &str, sent: u64, bytes: u64, carried: &Carried) -> Result<()> {
+        let (messages, frames) = (carried.messages, carried.frame_bytes);
+        eprintln!(
+            "  {sent} bytes by {by}; {messages} work requests; Ethernet frames: {frames} bytes"
         );
-        if self.daemon.is_none() || (carried.nic_bytes >= bytes && carried.frame_bytes < bytes / 4)
-        {
+        if self.daemon.is_none() || (sent >= bytes && frames < bytes / 4) {
             return Ok(());
         }
-        let what = format!("expected {bytes} bytes by the NICs and few by frames: {carried:?}");
+        let what = format!("expected {bytes} bytes by {by} and few by frames: {carried:?}");
         Err(Error::Traffic { what })
     }
 }

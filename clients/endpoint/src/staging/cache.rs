@@ -219,9 +219,8 @@ impl<R: Registrar> RegistrationCache<R> {
         while let Some(at) = self.entries.iter().position(covers) {
             let Some(entry) = self.entries.get_mut(at) else { break };
             let Some(region) = entry.region else { return Err(TransportError::Full) };
-            let pages = pages_of(&memory);
-            let holds = |of: &WatchedRange| pages.as_ref().is_some_and(|pages| of.has(pages));
-            if !entry.watched.as_ref().is_none_or(holds) {
+            let page = memory.start & !PAGE.wrapping_sub(1);
+            if entry.watched.as_ref().is_some_and(|watched| !watched.is_unchanged(page)) {
                 self.counters.invalidated = self.counters.invalidated.wrapping_add(1);
                 self.end(at, commands);
                 continue;

@@ -121,9 +121,12 @@ impl WatchedRange {
         self.watch.changes() != self.changes
     }
 
-    /// Returns whether pages of the range are still watched ([`MemoryWatch::has`]).
-    pub fn has(&self, pages: &Range<usize>) -> bool {
-        self.watch.has(pages)
+    /// Returns whether no watched memory has changed since, or is being changed. `page` is the address of a
+    /// page in the range.
+    pub fn is_unchanged(&self, page: usize) -> bool {
+        // In this order: a change that began before the first check and ended after it is counted by
+        // then.
+        self.watch.is_settled(page) && !self.has_changed()
     }
 }
 
@@ -229,17 +232,16 @@ impl MemoryWatch {
         let _ = unsafe { ioctl(self.descriptor.as_fd(), range) };
     }
 
-    /// Returns whether the first and the last page of a range are still watched. Another thread may
-    /// have mapped other memory there before the end of the old was reported: that is not watched.
-    fn has(&self, range: &Range<usize>) -> bool {
-        let last = range.end.saturating_sub(PAGE);
-        [range.start, last].into_iter().all(|page| {
-            let mut protect = ProtectArgument { start: page as u64, len: PAGE as u64, mode: 0 };
-            // SAFETY: the request takes this structure.
-            let protect = unsafe { Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut protect) };
-            // SAFETY: the request ends the write protection of a page that has none.
-            unsafe { ioctl(self.descriptor.as_fd(), protect) }.is_ok()
-        })
+    /// Returns whether a page is watched, and no change of watched memory is in progress: one that was
+    /// made, and whose report was not read yet. Meanwhile another thread may have mapped other memory at
+    /// the address.
+    fn is_settled(&self, page: usize) -> bool {
+        let mut protect = ProtectArgument { start: page as u64, len: PAGE as u64, mode: 0 };
+        // SAFETY: the request takes this structure.
+        let protect = unsafe { Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut protect) };
+        // SAFETY: the request ends the write protection of a page that has none. The kernel refuses it
+        // while a change is in progress.
+        unsafe { ioctl(self.descriptor.as_fd(), protect) }.is_ok()
     }
 }
 
@@ -299,7 +301,7 @@ mod tests {
             let range = map(None);
             watch.add(&range).unwrap();
             let before = watch.changes();
-            assert!(watch.has(&range), "{name}");
+            assert!(watch.is_settled(range.start), "{name}");
             // SAFETY: the memory is mapped, and writable.
             unsafe { pointer(&range).cast::<u8>().write(7) };
             assert_eq!(watch.changes(), before, "a write is no change");
@@ -307,14 +309,14 @@ mod tests {
             assert_ne!(watch.changes(), before, "{name}");
             // Other memory at the same address is not watched.
             let again = map(Some(range.start));
-            assert!(!watch.has(&again) || name == "MADV_DONTNEED", "{name}");
+            assert!(!watch.is_settled(again.start) || name == "MADV_DONTNEED", "{name}");
             // SAFETY: as above.
             unsafe { munmap(pointer(&again), LEN) }.unwrap();
         }
         let range = map(None);
         watch.add(&range).unwrap();
         watch.remove(&range);
-        assert!(!watch.has(&range));
+        assert!(!watch.is_settled(range.start));
         let before = watch.changes();
         // SAFETY: as above.
         unsafe { munmap(pointer(&range), LEN) }.unwrap();
