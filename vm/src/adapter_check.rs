@@ -133,7 +133,8 @@ fn exchange(
                 continue;
             }
             expect(completion.id == received, format!("out of order: {completion:?}"))?;
-            let bytes = memory.memory().read::<BYTES>(place(received))?;
+            let view = memory.memory().ok_or("the registration holds no memory")?;
+            let bytes = view.read::<BYTES>(place(received))?;
             match completion.immediate {
                 Some(number) => {
                     expect(u64::from(number) == received && completion.len == 0, "imm")?

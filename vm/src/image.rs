@@ -10,10 +10,13 @@
 use crate::cpio::Archive;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
-use crate::{build, modules, place, process};
-use std::fs;
+use crate::{RunDir, build, modules, place, process};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// Kind of kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct Image {
     pub kernel: Kernel,
     /// The initramfs, uncompressed.
     pub initramfs: PathBuf,
+    /// Folder of an initramfs that is not in the cache.
+    pub(crate) _folder: Option<Arc<RunDir>>,
 }
 
 impl Image {
@@ -56,7 +61,35 @@ impl Image {
                 .and_then(|()| fs::rename(&new, &initramfs))
                 .map_err(Error::io(format!("write {}", initramfs.display())))?;
         }
-        Ok(Self { kernel, initramfs })
+        Ok(Self { kernel, initramfs, _folder: None })
+    }
+
+    /// Returns the image with more files, by absolute paths. Their folders are made; those of the image
+    /// stay. The files of the new image are removed with its last copy.
+    ///
+    /// # Errors
+    /// When the image cannot be read or written.
+    pub fn with_files(&self, files: &[(&str, Vec<u8>)]) -> Result<Self> {
+        let mut archive = Archive::default();
+        let mut folders = BTreeSet::new();
+        for (path, content) in files {
+            let name = path.trim_start_matches('/');
+            for (at, _) in name.match_indices('/') {
+                let folder = name.get(..at).unwrap_or_default();
+                if folders.insert(folder) {
+                    archive.directory(folder);
+                }
+            }
+            archive.file(name, content);
+        }
+        let folder = RunDir::new()?;
+        let initramfs = folder.join("initramfs.cpio");
+        let what = || format!("extend {}", self.initramfs.display());
+        fs::copy(&self.initramfs, &initramfs).map_err(Error::io(what()))?;
+        // The kernel unpacks one archive after the other.
+        let mut end = File::options().append(true).open(&initramfs).map_err(Error::io(what()))?;
+        end.write_all(&archive.finish()).map_err(Error::io(what()))?;
+        Ok(Self { kernel: self.kernel.clone(), initramfs, _folder: Some(Arc::new(folder)) })
     }
 }
 

@@ -65,6 +65,14 @@ impl Machine {
         Ok(Self { engine: Engine::UserMode, image: Image::prepare(Flavour::UserMode)? })
     }
 
+    /// Returns the machine with more files in its image ([`Image::with_files`]).
+    ///
+    /// # Errors
+    /// As [`Image::with_files`].
+    pub fn with_files(self, files: &[(&str, Vec<u8>)]) -> Result<Self> {
+        Ok(Self { image: self.image.with_files(files)?, ..self })
+    }
+
     /// Returns a description of the engine for display.
     #[must_use]
     pub fn describe(&self) -> String {

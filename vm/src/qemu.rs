@@ -206,7 +206,7 @@ mod tests {
 
     fn line(qemu: &Qemu, spec: &GuestSpec, accel: Accelerator) -> String {
         let kernel = Kernel { release: "6.1".into(), image: "/k".into(), modules: "/m".into() };
-        let image = Image { kernel, initramfs: "/i".into() };
+        let image = Image { kernel, initramfs: "/i".into(), _folder: None };
         let arguments = qemu.arguments(spec, &image, accel, Path::new("/run/ctl"));
         arguments.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }

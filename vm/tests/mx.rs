@@ -60,31 +60,21 @@ impl Messages {
         let adapters = numbers.into_iter().map(adapter).collect();
         let setup = Setup { adapters, nics: nics.clone(), ..Setup::default() };
         let daemon = Daemon::with(setup).unwrap();
-        let machine = rdma::machine(suite, Programs::Verbs).unwrap();
+        let tool = build::message_tool().unwrap();
+        let library = tool.with_file_name("libmyriexpress.so");
+        let files = [(TOOL, tool), ("/usr/bin/libmyriexpress.so", library)]
+            .map(|(path, file)| (path, build::stripped(&file).unwrap()));
+        let machine = rdma::machine(suite, Programs::Verbs).unwrap().with_files(&files).unwrap();
         let start = |number: u8| {
             let socket = daemon.adapter_socket(&format!("hca{number}"));
             RdmaGuest::start(&machine, &format!("mx{number}"), &socket, number).unwrap()
         };
         let mut guests: Vec<RdmaGuest> = numbers.into_iter().map(start).collect();
-        let tool = build::message_tool().unwrap();
-        let files = [
-            (TOOL, tool.clone()),
-            ("/usr/bin/libmyriexpress.so", tool.with_file_name("libmyriexpress.so")),
-        ];
-        let files = files.map(|(path, file)| (path, build::stripped(&file).unwrap()));
         for guest in &mut guests {
             guest
                 .await_ready()
                 .unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
         }
-        std::thread::scope(|scope| {
-            for guest in &guests {
-                let files = &files;
-                scope.spawn(move || {
-                    files.iter().for_each(|(path, content)| guest.install(path, content).unwrap());
-                });
-            }
-        });
         Self { guests, nics, daemon }
     }
 

@@ -8,7 +8,9 @@
 
 mod common;
 
-use causeway_vm::rdma::programs::{device, ethernet, loopback, mpi, sockets, storage, verbs};
+use causeway_vm::rdma::programs::{
+    device, ethernet, loopback, messages, mpi, sockets, storage, verbs,
+};
 use causeway_vm::rdma::{Pair, Programs, Steps, Suite};
 use common::has_rdma_parts;
 use std::time::Instant;
@@ -59,6 +61,8 @@ fn rdma_carries_ucx_and_mpi_between_two_stock_guests() {
     let Some(mut steps) = boot(Programs::Mpi) else { return };
     mpi::ucx(&mut steps);
     mpi::ranks(&mut steps);
+    messages::libfabric(&mut steps);
+    messages::ranks(&mut steps);
     steps.kernel_messages();
     finish(steps);
 }

@@ -66,8 +66,10 @@ pub mod paths;
 pub mod place;
 mod process_memory;
 mod staging;
+pub mod threads;
 mod unknown_nics;
 pub mod waiter;
 
 pub use endpoint::{Endpoint, OpenOptions, now};
 pub use error::Error;
+pub use staging::clean as clean_registrations;

@@ -75,6 +75,13 @@ pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
 /// Maximum idle staging that is kept, in bytes; 64 MiB. Idle slabs beyond it are returned to the
 /// daemon and unmapped.
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;
+/// Registrations of application memory of an endpoint.
+pub const REGISTRATIONS_MAX: usize = 32;
+/// Length of these registrations in total, in bytes; 256 MiB, which is also the longest that a daemon
+/// accepts.
+pub const REGISTERED_BYTES_MAX: usize = 256 << 20;
+/// Messages that use slabs after a daemon has refused memory of the application.
+pub const REFUSED_PAUSE: u32 = 256;
 /// Requests that a NIC side in the process handles before it polls for their results. Further
 /// requests wait for the next turn.
 pub const REQUESTS_PER_TURN: usize = 256;

@@ -37,13 +37,14 @@ use crate::adapter::Link;
 use crate::bypass::Bypass;
 use crate::connection::{Attached, Grant};
 use crate::nic::Conversation;
-use crate::staging::{StagingCounters, StagingSlabs};
+use crate::staging::StagingSlabs;
 use connects::Connects;
 use local_peers::LocalPeers;
 use open::{RingMemory, remote_paths};
 use resume::Resume;
 use transport::PollTurn;
 
+pub use crate::staging::{CacheCounters, StagingCounters};
 pub use local_peers::LocalDoorbell;
 
 /// Doorbell of the NIC side.
@@ -286,15 +287,10 @@ impl Paths {
         self.bypass.as_ref().is_some_and(|bypass| !bypass.broken && bypass.is_sending())
     }
 
-    /// Returns the number of slabs that were lent to the NIC side.
-    pub fn lent(&self) -> u64 {
-        self.rings.as_ref().map_or(0, |rings| rings.staging.lent)
-    }
-
     /// Returns the counters of staging.
     pub fn staged(&self) -> StagingCounters {
         let Some(rings) = &self.rings else { return StagingCounters::default() };
-        StagingCounters { lent: rings.staging.lent, taken: rings.staging.taken }
+        rings.staging.counters()
     }
 
     /// Prepares to sleep, as [`Channels::arm`] does: requests doorbells. Returns false if an event

@@ -7,7 +7,8 @@
 //! messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
-//! sent from the application's memory.
+//! sent from the application's memory. Behind an adapter, contiguous messages leave from and arrive in
+//! registered memory of the application ([`cache`]).
 //!
 //! Offers (memory of sends) and pulls (memory of receives) have separate slabs. An offer keeps its
 //! window until the peer has pulled it, for which the peer needs a window, too: if offers could
@@ -32,7 +33,11 @@
 //! [`Rings`](causeway_message::library::Rings) owns the slabs and allocates by [`Staging`]; `Paths`
 //! sends the queued commands to the daemon, or executes them on the NIC side in the process.
 
+mod cache;
+mod watch;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -44,8 +49,11 @@ use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;
 use causeway_wire::local::ClientMessage;
 
+use self::cache::{Policy, RegistrationCache};
 use crate::connection::Grant;
 use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
+
+pub use self::cache::{CacheCounters, clean};
 
 /// Windows begin at multiples of this.
 const GRAIN: u64 = 4096;
@@ -149,7 +157,9 @@ pub struct StagingSlabs {
     slabs: Vec<StagingSlab>,
     /// Region number and table of the process's own memory, if the NIC side sends from it.
     own: Option<(RegionId, AppMemory)>,
-    /// Tag of the last requested slab.
+    /// Registrations of the application's memory, if the NIC side accesses it by an adapter.
+    cache: Option<RegistrationCache<ProtectionDomain>>,
+    /// Tag of the last requested slab or registration.
     last: u32,
     /// Commands that `Paths` has not sent yet.
     pub commands: VecDeque<StagingCommand>,
@@ -169,6 +179,8 @@ pub struct StagingCounters {
     pub lent: u64,
     /// Windows that were allocated.
     pub taken: u64,
+    /// Registrations of application memory.
+    pub cache: CacheCounters,
 }
 
 /// Returns the bytes that a window occupies.
@@ -184,6 +196,7 @@ impl StagingSlabs {
             domain: None,
             slabs: Vec::new(),
             own: None,
+            cache: None,
             last: 0,
             commands: VecDeque::new(),
             lent: 0,
@@ -194,7 +207,15 @@ impl StagingSlabs {
 
     /// Returns the staging of an endpoint, in memory that is registered in `domain`.
     pub fn registered(endpoint: u8, domain: ProtectionDomain) -> Self {
-        Self { domain: Some(domain), ..Self::new(endpoint) }
+        let cache =
+            Policy::chosen().map(|policy| RegistrationCache::new(endpoint, domain.clone(), policy));
+        Self { domain: Some(domain), cache, ..Self::new(endpoint) }
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> StagingCounters {
+        let cache = self.cache.as_ref().map(|cache| cache.counters).unwrap_or_default();
+        StagingCounters { lent: self.lent, taken: self.taken, cache }
     }
 
     /// Sets the region from which contiguous offers are sent.
@@ -210,6 +231,7 @@ impl StagingSlabs {
     /// Returns whether an answer of the daemon is pending.
     pub fn awaits_answer(&self) -> bool {
         self.slabs.iter().any(|slab| slab.region.is_none())
+            || self.cache.as_ref().is_some_and(RegistrationCache::awaits_answer)
     }
 
     /// Returns the slabs of a purpose.
@@ -222,8 +244,11 @@ impl StagingSlabs {
         self.for_purpose(purpose).fold(0, |sum, slab| sum.saturating_add(slab.len))
     }
 
-    /// Records the daemon's answer to a slab; `None` is a refusal.
+    /// Records the daemon's answer to a slab or registration; `None` is a refusal.
     pub fn record_answer(&mut self, tag: u32, region: Option<RegionId>) {
+        if self.cache.as_mut().is_some_and(|cache| cache.record_answer(tag, region)) {
+            return;
+        }
         let Some(at) = self.slabs.iter().position(|slab| slab.tag == tag) else { return };
         match region {
             Some(_) => {
@@ -312,21 +337,40 @@ impl Staging for StagingSlabs {
         Err(TransportError::Full)
     }
 
-    fn lend(&mut self, bytes: &[u8]) -> Option<Window> {
-        let (region, own) = self.own.as_ref()?;
-        let len = u32::try_from(bytes.len()).ok()?;
-        Some(Window { region: *region, offset: own.lend(bytes.as_ptr(), bytes.len())?, len })
+    fn lend(
+        &mut self,
+        memory: Range<usize>,
+        purpose: Purpose,
+    ) -> Result<Option<Window>, TransportError> {
+        if let Some(cache) = &mut self.cache {
+            return cache.lend(memory, &mut self.last, &mut self.commands);
+        }
+        let (Some((region, own)), Purpose::Offer) = (&self.own, purpose) else { return Ok(None) };
+        let start = std::ptr::with_exposed_provenance(memory.start);
+        let (Ok(len), Some(offset)) = (u32::try_from(memory.len()), own.lend(start, memory.len()))
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Window { region: *region, offset, len }))
     }
 
     fn take_back(&mut self, window: Window) {
         if let Some(own) = self.own_memory(window) {
             own.take_back(window.offset);
         }
+        if let Some(cache) = &mut self.cache {
+            cache.take_back(window.region);
+        }
     }
 
     fn give(&mut self, window: Window) {
         if let Some(own) = self.own_memory(window) {
             return own.give(window.offset);
+        }
+        if let Some(cache) = &mut self.cache
+            && cache.give(window.region, &mut self.commands)
+        {
+            return;
         }
         let found = self.slabs.iter_mut().find(|slab| slab.region == Some(window.region));
         let Some(slab) = found else { return };
@@ -393,16 +437,21 @@ mod tests {
     fn staging_lent_memory_needs_no_slab() {
         let mut slabs = StagingSlabs::new(1);
         let bytes = vec![9; 100_000];
-        assert_eq!(slabs.lend(&bytes), None, "the daemon does not reach it");
+        let start = bytes.as_ptr().expose_provenance();
+        let lend = |slabs: &mut StagingSlabs, purpose| {
+            slabs.lend(start..start + bytes.len(), purpose).unwrap()
+        };
+        assert_eq!(lend(&mut slabs, Purpose::Offer), None, "the daemon does not reach it");
         let own = AppMemory::new().unwrap();
         slabs.set_own((RegionId(0), own.clone()));
-        let window = slabs.lend(&bytes).unwrap();
+        assert_eq!(lend(&mut slabs, Purpose::Pull), None, "for reads only");
+        let window = lend(&mut slabs, Purpose::Offer).unwrap();
         assert_eq!((window.region, window.len), (RegionId(0), 100_000));
         assert!(own.piece(window.offset + 99_999, 1).is_some());
         slabs.take_back(window);
         assert!(own.piece(window.offset, 1).is_none());
         slabs.give(window);
-        assert_eq!(slabs.lend(&bytes), Some(window));
+        assert_eq!(lend(&mut slabs, Purpose::Offer), Some(window));
         // Other windows come from slabs as before.
         assert_eq!(slabs.take(10, Purpose::Offer), Err(TransportError::Full));
         record_answer(&mut slabs, 7);

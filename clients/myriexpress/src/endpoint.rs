@@ -14,6 +14,7 @@
 use std::thread::ThreadId;
 
 use causeway_endpoint::nic::Conversation;
+use causeway_endpoint::paths::StagingCounters;
 use causeway_endpoint::waiter::WakeReasons;
 use causeway_endpoint::{Endpoint as CoreEndpoint, OpenOptions as CoreParams};
 use causeway_message::library::{
@@ -27,16 +28,25 @@ use crate::limits::TESTS_PER_YIELD;
 use crate::memory::{MappedPages, MessageSegments};
 
 /// Number of the counters of an endpoint.
-pub const COUNTERS: usize = Counters::COUNT + 3;
+pub const COUNTERS: usize = Counters::COUNT + 7;
 
-/// Returns the counters of an endpoint with their names. The second argument: checks of buffers by
-/// the kernel, staging slabs that were lent, and messages that were read directly.
+/// Returns the counters of an endpoint with their names. The other arguments: checks of buffers by
+/// the kernel, messages that were read directly, and counters of memory for the NIC side.
 pub fn named_counters(
     messages: &Counters,
-    (asked, lent, direct): (u64, u64, u64),
+    (asked, direct): (u64, u64),
+    staged: StagingCounters,
 ) -> [(&'static str, u64); COUNTERS] {
     let mut all = [("", 0); COUNTERS];
-    let memory = [("buffer_checks", asked), ("regions_lent", lent), ("receives_direct", direct)];
+    let memory = [
+        ("buffer_checks", asked),
+        ("regions_lent", staged.lent),
+        ("receives_direct", direct),
+        ("memory_registered", staged.cache.registered),
+        ("memory_reused", staged.cache.reused),
+        ("memory_invalidated", staged.cache.invalidated),
+        ("memory_copied", staged.cache.copied),
+    ];
     let named = messages.named().into_iter().chain(memory);
     all.iter_mut().zip(named).for_each(|(to, from)| *to = from);
     all
@@ -258,8 +268,8 @@ impl MxEndpoint {
     /// Returns the counters with their names.
     pub fn counters(&self) -> [(&'static str, u64); COUNTERS] {
         let way = &self.core.paths;
-        let memory = (self.mapped.checks, way.lent(), way.channels.fetched().messages);
-        named_counters(&self.core.library.counters(), memory)
+        let checks = (self.mapped.checks, way.channels.fetched().messages);
+        named_counters(&self.core.library.counters(), checks, way.staged())
     }
 }
 

@@ -5,8 +5,8 @@
 //! `mx__regcache_clean`. `MX_RCACHE=0` disables the cache.
 //!
 //! This module never registers memory of the application. Messages to other hosts are copied
-//! through registered memory of the library (`causeway_endpoint::staging`), or are sent in place by
-//! the kernel in direct mode.
+//! through memory of the library (`causeway_endpoint::staging`), which also registers memory of the
+//! application behind an adapter; or they are sent in place by the kernel in direct mode.
 //!
 //! A request has at most [`SEGMENTS_MAX`] (256) buffers. The cache holds [`KNOWN_PAGES`] (256)
 //! single pages and [`KNOWN_SETS`] (32) sets of page runs; an entry that does not fit replaces

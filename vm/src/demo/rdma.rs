@@ -1,13 +1,15 @@
-//! The third table: RDMA between two guests of a stock Debian cloud kernel, by Debian's own
+//! The third table: RDMA and MPI between two guests of a stock Debian cloud kernel, by Debian's own
 //! programs.
 //!
 //! The guests need QEMU 10.1 or later, which `scripts/rdma-guest.sh` fetches beside the kernel.
-//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed;
+//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed; without
+//! the programs of MPI or a compiler for MPI on the host, the rows of MPI are omitted;
 //! guests that do not boot are a failed row. The guests are emulated, unless `CAUSEWAY_ACCEL` is
 //! `kvm`; a program in a guest may take 40 s. `super` calls [`all`] in the main thread.
 
 use crate::step;
 use crate::table::{Row, Unit};
+use causeway_vm::rdma::programs::{messages, mpi};
 use causeway_vm::rdma::{self, Counters, DEVICE, Exchange, Listener, Pair, Programs, Suite};
 use causeway_vm::{Error, Result};
 use std::thread;
@@ -38,16 +40,25 @@ pub struct Rdma {
 pub fn all() -> Rdma {
     let suite = Suite::Trixie;
     step("guests with RDMA (the first run downloads QEMU 11, a kernel and RDMA programs)");
-    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
+    let mut programs = Programs::Mpi;
+    if let Err(why) = rdma::fetch(suite, programs) {
+        step(&format!("MPI between guests is not shown: {why}"));
+        programs = Programs::Verbs;
+    }
+    if let Err(why) = rdma::fetch(suite, programs) {
         step(&format!("RDMA is not shown: {why}"));
         return Rdma { title: Err(why.to_string()), rows: Vec::new() };
     }
     let since = Instant::now();
-    match Pair::boot(suite, Programs::Verbs) {
-        Ok(pair) => {
+    match Pair::boot(suite, programs) {
+        Ok(mut pair) => {
             let title = format!("RDMA between two guests: {}", pair.describe());
             step(&format!("{title}; active after {:.1} s", since.elapsed().as_secs_f64()));
-            Rdma { title: Ok(title), rows: measured(&pair) }
+            let mut rows = measured(&pair);
+            if programs == Programs::Mpi {
+                rows.extend(ranks(&mut pair));
+            }
+            Rdma { title: Ok(title), rows }
         }
         Err(why) => {
             step(&format!("  FAILED: {why}"));
@@ -65,6 +76,22 @@ fn measured(pair: &Pair) -> Vec<Row> {
         row("ib_send_lat, UD, 64 B", Unit::Micros, || latency(pair, &["ib_send_lat", "-c", "UD"])),
         row("ib_write_bw, RC, 64 KiB", Unit::MegabytesPerSecond, || bandwidth(pair)),
         row("trapped register writes during ib_write_bw", Unit::Accesses, || traps(pair)),
+    ]
+}
+
+/// Runs MPI programs of two ranks in each guest; no rows without a compiler for MPI on the host.
+fn ranks(pair: &mut Pair) -> Vec<Row> {
+    if let Err(why) = mpi::prepare(pair) {
+        step(&format!("MPI between guests is not shown (install libopenmpi-dev): {why}"));
+        return Vec::new();
+    }
+    vec![
+        row("MPI over UCX, 2 x 2 ranks, content compared", Unit::Count, || {
+            mpi::over_ucx(pair).map(|()| 1.0)
+        }),
+        row("MPI over messages, 2 x 2 ranks, content compared", Unit::Count, || {
+            messages::over_messages(pair).map(|()| 1.0)
+        }),
     ]
 }
 

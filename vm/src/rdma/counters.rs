@@ -1,7 +1,7 @@
-//! Counters of an adapter, as the operator's tool shows them: evidence that the adapter carried a
+//! Counters of an adapter or NIC, as the operator's tool shows them: evidence that the port carried a
 //! program's traffic.
 //!
-//! Tests take a sample before and after a program and compare; each sample runs `causeway hca show`
+//! Tests take a sample before and after a program and compare; each sample runs `causeway`
 //! as a child process against the test's daemon. Counters start at the addition of the port and do
 //! not fall, except by a new daemon, whose counters begin at 0. A counter that the adapter does not
 //! have, and one whose value is no number, reads as 0. A sample fails if the tool does, or prints
@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 
-/// A sample of all counters of an adapter, by name.
+/// A sample of all counters of an adapter or NIC, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters(BTreeMap<String, u64>);
 
@@ -22,11 +22,23 @@ impl Counters {
     /// # Errors
     /// When the tool fails, or prints no counters.
     pub fn sample(daemon: &Daemon, port: &str) -> Result<Self> {
-        let text = daemon.cli(&["-o", "json", "hca", "show", port])?;
+        Self::of_command(daemon, ["hca", "show", port])
+    }
+
+    /// Returns a sample of the counters of any port, by `causeway port show`.
+    ///
+    /// # Errors
+    /// As [`Self::sample`].
+    pub fn sample_port(daemon: &Daemon, port: &str) -> Result<Self> {
+        Self::of_command(daemon, ["port", "show", port])
+    }
+
+    fn of_command(daemon: &Daemon, command: [&str; 3]) -> Result<Self> {
+        let text = daemon.cli(&[&["-o", "json"], command.as_slice()].concat())?;
         let view: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let counters = view.get("counters").and_then(serde_json::Value::as_object);
         let counters = counters.ok_or_else(|| Error::Traffic {
-            what: format!("`causeway hca show {port}` printed no counters: {text}"),
+            what: format!("`causeway {}` printed no counters: {text}", command.join(" ")),
         })?;
         let value = |(name, value): (&String, &serde_json::Value)| {
             value.as_u64().map(|value| (name.clone(), value))

@@ -169,7 +169,7 @@ fn prepare(dir: &Path, programs: Programs) -> Result<Image> {
             .and_then(|()| fs::write(&recipe_file, recipe))
             .map_err(Error::io(format!("write {}", initramfs.display())))?;
     }
-    Ok(Image { kernel, initramfs })
+    Ok(Image { kernel, initramfs, _folder: None })
 }
 
 fn assemble(kernel: &Kernel, roots: &[PathBuf], tool: &Path, busybox: &Path) -> Result<Vec<u8>> {

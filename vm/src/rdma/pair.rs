@@ -2,20 +2,24 @@
 //!
 //! Tests, the demo and the matrix boot a [`Pair`]; the daemon and the guests are child processes.
 //! With `CAUSEWAY_RDMA_SOCKETS` (two paths with a comma between) the guests attach to another
-//! server, and no daemon runs. [`Pair::carried`] and [`Pair::by_queue_pairs`] compare the adapters'
-//! counters around a program, because programs fall back to TCP without an error; without a daemon
-//! the counters are 0 and nothing is compared. A part that fails to start is an error with its
+//! server, and no daemon runs. Each guest has a NIC for messages behind its adapter. [`Pair::carried`],
+//! [`Pair::by_queue_pairs`] and [`Pair::by_nics`] compare the counters of adapters and NICs around a
+//! program, because programs fall back to TCP without an error; without a daemon the counters are 0
+//! and nothing is compared. A part that fails to start is an error with its
 //! console or log. Guests drop before the daemon.
 
-use crate::daemon::{Adapter, Daemon, Setup};
+use crate::daemon::{Adapter, Daemon, MxNic, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
+use crate::rdma::programs::messages;
 use crate::rdma::{self, Counters, Programs, RdmaGuest, Suite};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Ports of the guests' adapters.
 const PORTS: [&str; 2] = ["hca1", "hca2"];
+/// Ports of the NICs behind these adapters.
+pub(super) const NICS: [&str; 2] = ["mx1", "mx2"];
 /// Names two vfio-user sockets of another server, which then takes the daemon's place.
 const SOCKETS: &str = "CAUSEWAY_RDMA_SOCKETS";
 
@@ -45,6 +49,8 @@ pub struct Carried {
     pub bytes: u64,
     /// Bytes of Ethernet frames that the guests received.
     pub frame_bytes: u64,
+    /// Bytes of messages that the guests' NICs carried.
+    pub nic_bytes: u64,
 }
 
 impl Pair {
@@ -63,7 +69,8 @@ impl Pair {
         }
     }
 
-    /// Returns the configuration of a daemon with two adapters in the group `blue`.
+    /// Returns the configuration of a daemon with two adapters in the group `blue`, and a NIC behind
+    /// each.
     #[must_use]
     pub fn setup() -> Setup {
         let adapter = |(name, number): (&str, u8)| Adapter {
@@ -71,9 +78,17 @@ impl Pair {
             group: "blue".into(),
             number,
         };
+        let nic = |((name, adapter), number): ((&str, &str), u8)| MxNic {
+            name: name.into(),
+            group: "blue".into(),
+            number,
+            adapter: Some(adapter.into()),
+            ..MxNic::default()
+        };
         let adapters = PORTS.into_iter().zip(1..).map(adapter).collect();
+        let nics = NICS.into_iter().zip(PORTS).zip(1..).map(nic).collect();
         let log = std::env::var_os(COMMANDS).map(|_| "debug".into());
-        Setup { adapters, log, ..Setup::default() }
+        Setup { adapters, nics, log, ..Setup::default() }
     }
 
     /// Boots a guest on each adapter of a daemon with the ports of [`Self::setup`].
@@ -91,7 +106,10 @@ impl Pair {
         suite: Suite,
         programs: Programs,
     ) -> Result<Self> {
-        let machine = rdma::machine(suite, programs)?;
+        let mut machine = rdma::machine(suite, programs)?;
+        if programs == Programs::Mpi {
+            machine = machine.with_files(&messages::files()?)?;
+        }
         let [first, second] = sockets else {
             return Err(Error::Traffic {
                 what: format!("{SOCKETS}: expected two, not {sockets:?}"),
@@ -148,21 +166,38 @@ impl Pair {
         }
     }
 
-    /// Runs `act` and returns its result, with the traffic of both adapters meanwhile.
+    /// Returns a sample of the counters of the NIC behind a guest's adapter, as [`Self::counters`].
+    fn nic_counters(&self, guest: usize) -> Result<Counters> {
+        match (&self.daemon, NICS.get(guest)) {
+            (Some(daemon), Some(nic)) => Counters::sample_port(daemon, nic),
+            _ => Ok(Counters::default()),
+        }
+    }
+
+    /// Runs `act` and returns its result, with the traffic of both adapters and NICs meanwhile.
     ///
     /// # Errors
     /// Those of `act` and of [`Counters::sample`].
     pub fn carried<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, Carried)> {
         let sample =
             |pair: &Self| -> Result<[Counters; 2]> { Ok([pair.counters(0)?, pair.counters(1)?]) };
-        let before = sample(self)?;
+        let sample_nics = |pair: &Self| -> Result<[Counters; 2]> {
+            Ok([pair.nic_counters(0)?, pair.nic_counters(1)?])
+        };
+        let (before, nics_before) = (sample(self)?, sample_nics(self)?);
         let result = act(self)?;
-        let after = sample(self)?;
-        let sum = |name: &str| after.iter().zip(&before).map(|(a, b)| a.since(b, name)).sum();
+        let (after, nics_after) = (sample(self)?, sample_nics(self)?);
+        let growth = |after: &[Counters; 2], before: &[Counters; 2], name: &str| -> u64 {
+            after.iter().zip(before).map(|(a, b)| a.since(b, name)).sum()
+        };
+        let sum = |name: &str| growth(&after, &before, name);
+        let sum_of_nics = |name: &str| growth(&nics_after, &nics_before, name);
         let carried = Carried {
             messages: sum("requests_total"),
             bytes: sum("request_bytes_total"),
             frame_bytes: sum("received_frame_bytes_total"),
+            nic_bytes: sum_of_nics("bytes_sent_total")
+                .saturating_add(sum_of_nics("bytes_pulled_total")),
         };
         Ok((result, carried))
     }
@@ -178,14 +213,30 @@ impl Pair {
         act: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let ((), carried) = self.carried(act)?;
-        println!(
-            "  adapters: {} messages, {} bytes; Ethernet frames: {} bytes",
-            carried.messages, carried.bytes, carried.frame_bytes
+        self.judge("queue pairs", carried.bytes, bytes, &carried)
+    }
+
+    /// Runs `act`, in which the guests' NICs must carry at least `bytes`, and frames less than a quarter
+    /// of that.
+    ///
+    /// # Errors
+    /// Those of `act`; and when the NICs did not carry the traffic.
+    pub fn by_nics(&mut self, bytes: u64, act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let ((), carried) = self.carried(act)?;
+        self.judge("the NICs", carried.nic_bytes, bytes, &carried)
+    }
+
+    /// Returns an error unless `sent` bytes are at least `bytes`, and bytes of frames less than a quarter
+    /// of these.
+    fn judge(&self, by: &str, sent: u64, bytes: u64, carried: &Carried) -> Result<()> {
+        let (messages, frames) = (carried.messages, carried.frame_bytes);
+        eprintln!(
+            "  {sent} bytes by {by}; {messages} work requests; Ethernet frames: {frames} bytes"
         );
-        if self.daemon.is_none() || (carried.bytes >= bytes && carried.frame_bytes < bytes / 4) {
+        if self.daemon.is_none() || (sent >= bytes && frames < bytes / 4) {
             return Ok(());
         }
-        let what = format!("expected {bytes} bytes by queue pairs and few by frames: {carried:?}");
+        let what = format!("expected {bytes} bytes by {by} and few by frames: {carried:?}");
         Err(Error::Traffic { what })
     }
 }

@@ -260,7 +260,7 @@ impl LinkState {
     fn take_message(&mut self) -> Option<Bytes> {
         let buffer = self.arrived.pop_front()?;
         let at = buffer.saturating_mul(MESSAGE_BYTES);
-        let bytes = self.buffers.memory().read::<MESSAGE_BYTES>(at).ok();
+        let bytes = self.buffers.memory()?.read::<MESSAGE_BYTES>(at).ok();
         if bytes.is_none() || post(&self.pair, &self.buffers, buffer).is_err() {
             self.is_broken = true;
         }

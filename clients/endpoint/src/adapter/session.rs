@@ -99,7 +99,7 @@ impl Session {
         let offer = memory.map(|memory| Offer {
             key: memory.remote_key(),
             address: memory.address(),
-            len: memory.memory().len() as u64,
+            len: memory.len() as u64,
         });
         self.link.send(SessionMessage { message, offer }.emit())
     }

@@ -76,7 +76,7 @@ pub(super) fn rings(own: u8, memory: RingMemory) -> Option<Rings<NicDoorbell, St
             (sender, receiver, view, doorbell, StagingSlabs::new(own))
         }
         RingMemory::Adapter(AdapterRings { memory, link }) => {
-            let view = memory.memory().clone();
+            let view = memory.memory()?.clone();
             let (sender, receiver) = open(&view, Side::First).ok()?;
             let staging = StagingSlabs::registered(own, link.domain.clone());
             (sender, receiver, view, NicDoorbell::Adapter(link, own), staging)

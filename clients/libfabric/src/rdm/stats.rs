@@ -227,6 +227,10 @@ impl Rdm {
             ("connects", of_engine("connects")),
             ("staging_lent", staged.lent),
             ("staging_used_again", staged.taken.saturating_sub(staged.lent)),
+            ("memory_registered", staged.cache.registered),
+            ("memory_reused", staged.cache.reused),
+            ("memory_invalidated", staged.cache.invalidated),
+            ("memory_copied", staged.cache.copied),
         ];
         let seconds = stats.since.elapsed().as_secs_f64();
         #[allow(clippy::cast_precision_loss, reason = "to be read, not to be reckoned with")]

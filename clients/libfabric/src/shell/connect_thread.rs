@@ -18,7 +18,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::progress_thread::spawn_unsignalled;
+use causeway_endpoint::threads::spawn_unsignalled;
+
 use super::state::{DomainShared, DomainState};
 use crate::limits::CONNECT_POLL;
 use crate::rdm::ConnectHelper;

@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use causeway_endpoint::threads::spawn_unsignalled;
+
 use super::state::{DomainShared, DomainState};
 use super::wait::{self, WaitTarget};
 use super::wait_fd::{WaitFd, sleep_on};
@@ -194,21 +196,5 @@ fn run(shared: &DomainShared, fd: &OwnedFd) {
                 shared.state.with(ProgressThread::after_sleep);
             }
         }
-    }
-}
-
-/// Starts a thread with all signals blocked: signal handlers belong to the application and run in
-/// its threads.
-pub fn spawn_unsignalled<R>(begin: impl FnOnce() -> R) -> R {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first call initialises the set that the second reads; the second initialises the
-    // set that the third reads.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let begun = begin();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        begun
     }
 }

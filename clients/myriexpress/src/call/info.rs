@@ -14,6 +14,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use causeway_endpoint::paths::StagingCounters;
 use causeway_message::library::Counters;
 use causeway_message::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX};
 
@@ -96,7 +97,7 @@ impl Query {
     /// NIC.
     fn counters(&self, of: InfoSubject) -> Result<(), Return> {
         let board = self.board(of.board())?;
-        let mut all = named_counters(&Counters::default(), (0, 0, 0));
+        let mut all = named_counters(&Counters::default(), (0, 0), StagingCounters::default());
         match of.0 {
             Some((_, counters)) => all = counters,
             None => table::each(|endpoint| {

@@ -2,8 +2,8 @@
 //!
 //! The symbols exist so that programs of MX link and load. A declared function fails with
 //! `MX_FAILURE` after a report to the error handler of its endpoint, and has no effect.
-//! `mx__regcache_clean` clears the caches of validated buffers (`memory`) of all endpoints, for
-//! every range. The application calls the functions, in any thread.
+//! `mx__regcache_clean` clears the caches of validated buffers (`memory`) and of registrations
+//! (`causeway_endpoint`) of all endpoints, for every range. The application calls the functions, in any thread.
 
 use std::ffi::{c_int, c_void};
 
@@ -69,5 +69,6 @@ pub extern "C" fn mx_buffered(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx__regcache_clean(_start: *mut c_void, _len: usize) -> c_int {
     memory::clean();
+    causeway_endpoint::clean_registrations();
     1
 }

@@ -1,6 +1,7 @@
 //! The matching engine over rings, with a NIC side that the test controls.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use causeway_channel::mx_rings::{Holds, layout, read_request, write_event};
@@ -26,6 +27,8 @@ struct Stage {
     ended: bool,
     /// Contiguous messages are lent.
     reaches: bool,
+    /// Memory of receives is lent, too.
+    writes: bool,
     /// Lent ranges by address and length; `None` after their return.
     lent: Vec<Option<(usize, usize)>>,
     taken_back: Vec<u64>,
@@ -47,10 +50,17 @@ impl Staging for Stage {
         Ok(Window { region: RegionId(3), offset: 64, len })
     }
 
-    fn lend(&mut self, bytes: &[u8]) -> Option<Window> {
-        let len = self.reaches.then_some(bytes.len() as u32)?;
-        self.lent.push(Some((bytes.as_ptr().addr(), bytes.len())));
-        Some(Window { region: OWN, offset: self.lent.len() as u64 - 1, len })
+    fn lend(
+        &mut self,
+        memory: Range<usize>,
+        purpose: Purpose,
+    ) -> Result<Option<Window>, TransportError> {
+        if !self.reaches || purpose == Purpose::Pull && !self.writes {
+            return Ok(None);
+        }
+        self.lent.push(Some((memory.start, memory.len())));
+        let (offset, len) = (self.lent.len() as u64 - 1, memory.len() as u32);
+        Ok(Some(Window { region: OWN, offset, len }))
     }
 
     fn take_back(&mut self, window: Window) {
@@ -71,7 +81,10 @@ impl Staging for Stage {
         self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn read(&self, _window: Window, at: usize, into: &mut [u8]) {
+    fn read(&self, window: Window, at: usize, into: &mut [u8]) {
+        if window.region == OWN {
+            return;
+        }
         into.copy_from_slice(&self.bytes.borrow()[at..at + into.len()]);
     }
 }
@@ -278,6 +291,39 @@ impl Buffer for Apart {
 
     fn bytes_mut(&mut self, _at: usize) -> &mut [u8] {
         unreachable!("nothing is received")
+    }
+}
+
+#[test]
+fn rings_pull_into_lent_memory_copies_nothing_and_is_withdrawn() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    (ours.staging.reaches, ours.staging.writes) = (true, true);
+    let mut receive = vec![7; 100_000];
+    let place = Some((receive.as_ptr().addr(), 90_000));
+    let asked = |token: u64| {
+        let into = Window { region: OWN, offset: token, len: 90_000 };
+        Request::Pull { handle: Handle(9), token: Token(token), into }
+    };
+    for token in 0..2 {
+        way(&mut ours).pull(PEER, 9, Token(token), Some(&mut receive), 90_000).unwrap();
+        backend.expect(&asked(token));
+        assert_eq!(ours.staging.lent[token as usize], place);
+    }
+    assert_eq!(ours.staging.taken, 0);
+    backend.tell(&Event::Pulled { token: Token(0), status: Status::Success });
+    assert!(matches!(next(&mut ours), TransportEvent::Chunk { len: 90_000, .. }));
+    assert_eq!(ours.staging.lent[0], None);
+    assert_eq!(ours.staging.taken_back, []);
+    // The application gets the memory back with the loss of the peer, before the pull has ended.
+    way(&mut ours).disconnect(PEER);
+    assert_eq!(ours.staging.taken_back, [1]);
+    assert!(ours.staging.lent[1].is_some());
+    // A short message, and a shorter buffer, go through staging.
+    for (len, mut into) in [(1000, vec![0; 1000]), (90_000, vec![0; 80_000])] {
+        way(&mut ours).pull(OTHER, 9, Token(5), Some(&mut into), len).unwrap();
+        assert_eq!(ours.staging.lent.len(), 2);
+        ours.staging.taken = 0;
     }
 }
 

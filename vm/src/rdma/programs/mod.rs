@@ -12,6 +12,7 @@ pub mod device;
 pub mod ethernet;
 pub mod loopback;
 pub mod many;
+pub mod messages;
 pub mod mpi;
 pub mod sockets;
 pub mod storage;

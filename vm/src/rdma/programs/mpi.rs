@@ -52,8 +52,7 @@ pub fn ucx(steps: &mut Steps) {
 /// Runs four ranks over UCX and over libfabric. Needs `mpicc` on the host.
 pub fn ranks(steps: &mut Steps) {
     steps.step("MPI set-up", prepare);
-    let ucx = "--mca pml ucx --mca osc ucx -x UCX_TLS=ib,self,sm";
-    steps.step("MPI over UCX", |pair| pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ucx, "")));
+    steps.step("MPI over UCX", over_ucx);
     // Open MPI has one-sided operations over UCX only. UCX's hooks, which Open MPI loads unused,
     // hide the end of the heap from the monitors of libfabric's cache of registrations: buffers in
     // heap that was given back and grew again would keep a registration of their old pages.
@@ -81,9 +80,21 @@ fn perftest(pair: &mut Pair, transports: &str) -> Result<()> {
     Exchange { server: &server, client: &client, listener, limit: LIMIT }.run(at, from).map(|_| ())
 }
 
+/// Runs four ranks of the prepared guests over UCX.
+///
+/// # Errors
+/// When a rank fails, or queue pairs did not carry the messages.
+pub fn over_ucx(pair: &mut Pair) -> Result<()> {
+    let ucx = "--mca pml ucx --mca osc ucx -x UCX_TLS=ib,self,sm";
+    pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ucx, ""))
+}
+
 /// Compiles the program on the host, whose MPI has the same binary interface, and copies it to the
 /// guests.
-fn prepare(pair: &mut Pair) -> Result<()> {
+///
+/// # Errors
+/// When `mpicc` is missing on the host, or a guest fails.
+pub fn prepare(pair: &mut Pair) -> Result<()> {
     let content = compile("mpicc", SOURCE, &["-lm"])?;
     for guest in &pair.guests {
         guest.install(PROGRAM, &content)?;
@@ -93,7 +104,11 @@ fn prepare(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-fn run(pair: &mut Pair, options: &str, words: &str) -> Result<()> {
+/// Runs four ranks of the prepared guests with options of `mpirun` and words of the program.
+///
+/// # Errors
+/// When a rank fails, or the time limit is exceeded.
+pub(super) fn run(pair: &mut Pair, options: &str, words: &str) -> Result<()> {
     let script = format!(
         "{VARIABLES} mpirun.openmpi --host rdma1:2,rdma2:2 --map-by slot:OVERSUBSCRIBE -n 4 \
          {options} {PROGRAM} {words}"

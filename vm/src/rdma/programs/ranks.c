@@ -1,11 +1,16 @@
 /* Ranks on several hosts: messages, collectives, one-sided operations, and two programs of the shape
  * of NAS IS (a bucket sort) and FT (a Fourier transform with a transposition). Each part verifies its
- * result. Rank 0 prints "passed". */
+ * result. Rank 0 prints "passed". With the word "two-sided" one-sided operations are omitted; with
+ * "one-sided" there are only messages and these. With "remapped" one-sided operations are omitted, and
+ * messages leave from memory that changes between them. */
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { LONG = 1 << 20, KEYS = 1 << 15, KEY_MAX = 1 << 16, SIDE = 64, ROUNDS = 1 };
 
@@ -50,6 +55,57 @@ static void point_to_point(void)
     }
     free(sent);
     free(received);
+}
+
+static char *map(int len)
+{
+    char *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    check(at != MAP_FAILED, "mmap");
+    return at;
+}
+
+/* Exchanges a message with a rank of the other half, from memory that has a new content. */
+static void exchange(char *sent, char *received, int len, int round)
+{
+    int other = (rank + ranks / 2) % ranks;
+
+    for (int at = 0; at < len; at++)
+        sent[at] = pattern(rank + 16 * round, at);
+    memset(received, 0, len);
+    MPI_Sendrecv(sent, len, MPI_CHAR, other, 6, received, len, MPI_CHAR, other, 6, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    for (int at = 0; at < len; at++)
+        check(received[at] == pattern(other + 16 * round, at), "message of changed memory");
+}
+
+/* The pages of buffers change between messages: by an unmapping, after which the address is usually used
+ * again, by a drop of the pages, and by a child that writes its copy. A registration that is kept must not
+ * outlive its pages. */
+static void changed_memory(void)
+{
+    enum { LEN = LONG / 4 };
+
+    for (int round = 0; round < 6; round++) {
+        char *sent = map(LEN), *received = map(LEN);
+        exchange(sent, received, LEN, 4 * round);
+        exchange(sent, received, LEN, 4 * round + 1);
+        check(madvise(sent, LEN, MADV_DONTNEED) == 0 && madvise(received, LEN, MADV_DONTNEED) == 0,
+              "madvise");
+        exchange(sent, received, LEN, 4 * round + 2);
+        if (round == 2) {
+            pid_t child = fork();
+            if (child == 0) {
+                memset(sent, 1, LEN);
+                memset(received, 1, LEN);
+                _exit(0);
+            }
+            exchange(sent, received, LEN, 4 * round + 3);
+            check(child > 0 && waitpid(child, NULL, 0) == child, "fork");
+        }
+        munmap(sent, LEN);
+        munmap(received, LEN);
+    }
 }
 
 static void collectives(void)
@@ -230,7 +286,10 @@ static void fourier(void)
 
 int main(int count, char **words)
 {
-    int is_one_sided = count < 2 || strcmp(words[1], "two-sided") != 0;
+    const char *word = count < 2 ? "" : words[1];
+    int is_remapped = strcmp(word, "remapped") == 0;
+    int is_one_sided = !is_remapped && strcmp(word, "two-sided") != 0;
+    int is_two_sided = strcmp(word, "one-sided") != 0;
 
     MPI_Init(&count, &words);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -238,9 +297,13 @@ int main(int count, char **words)
     check(ranks > 1, "number of ranks");
     for (int round = 0; round < ROUNDS; round++) {
         point_to_point();
-        collectives();
+        if (is_remapped)
+            changed_memory();
         if (is_one_sided)
             one_sided();
+        if (!is_two_sided)
+            continue;
+        collectives();
         sort_keys();
         fourier();
     }

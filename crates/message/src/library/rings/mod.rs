@@ -6,7 +6,8 @@
 //! provides ([`Staging`]). An offered message is copied into it before the offer; a pulled message
 //! is copied out of it when it is complete. Without free staging, or without room in the ring of
 //! 256 entries, a call returns [`TransportError::Full`], and the library repeats it. A NIC side in
-//! the process itself sends a contiguous message from the application's memory ([`Staging::lend`]).
+//! the process itself sends a contiguous message from the application's memory, and one behind an
+//! adapter also receives into it ([`Staging::lend`]).
 //!
 //! A deferred message or offer goes to a pending queue, and later ones of its sender follow; the
 //! NIC side is asked to hold back that sender until the queue is empty ([`Holds`]). Messages of
@@ -31,6 +32,7 @@ mod pull_schedule;
 mod transport;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 use causeway_channel::mx_rings::{Holds, InvalidEntry, read_event, write_request};
 use causeway_channel::{self as channel, BrokenChannel, EventHead, EventWriter, Receiver, Sender};
@@ -61,14 +63,22 @@ pub trait Staging {
     /// none.
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, TransportError>;
 
-    /// Returns a window onto the application's bytes, which stay unchanged until [`Self::give`] or
-    /// [`Self::take_back`]; `None` where the NIC side cannot access them.
-    fn lend(&mut self, _bytes: &[u8]) -> Option<Window> {
-        None
+    /// Returns a window onto addresses of the application's memory, or `None` where the NIC side cannot
+    /// access them. Until [`Self::give`] or [`Self::take_back`] the bytes of an offer stay unchanged,
+    /// and nobody else accesses those of a pull. [`Self::read`] of such a window must copy nothing.
+    ///
+    /// # Errors
+    /// [`TransportError::Full`] if the access is being prepared: repeat later.
+    fn lend(
+        &mut self,
+        _memory: Range<usize>,
+        _purpose: Purpose,
+    ) -> Result<Option<Window>, TransportError> {
+        Ok(None)
     }
 
-    /// Ends the use of a lent window, because its bytes may change: nothing more is sent from it.
-    /// It is not freed; [`Self::give`] follows.
+    /// Ends the use of a lent window, because the application gets its bytes back: nothing more is
+    /// sent from it or written to it. It is not freed; [`Self::give`] follows.
     fn take_back(&mut self, _window: Window) {}
 
     /// Frees a window.
@@ -208,9 +218,9 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         if self.state == RingState::Open {
             self.state = RingState::Gone;
         }
-        // Sends fail even if a peer still pulls them.
+        // Requests fail even if the NIC side still moves their bytes.
         for outstanding in self.outstanding.values() {
-            if let Outstanding::Offer(_, window) = outstanding {
+            if let Outstanding::Offer(_, window) | Outstanding::Pull(_, window) = outstanding {
                 self.staging.take_back(*window);
             }
         }
@@ -621,8 +631,17 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
 
     /// Allocates staging and sends the pull.
     fn begin_pull(&mut self, peer: PeerId, wanted: QueuedPull) -> Result<(), TransportError> {
-        let QueuedPull { offer, token, len } = wanted;
-        let into = self.staging.take(len, Purpose::Pull)?;
+        let QueuedPull { offer, token, len, memory } = wanted;
+        let lent = match memory {
+            Some(start) => {
+                self.staging.lend(start..start.saturating_add(len as usize), Purpose::Pull)?
+            }
+            None => None,
+        };
+        let into = match lent {
+            Some(window) => window,
+            None => self.staging.take(len, Purpose::Pull)?,
+        };
         let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
         match asked {
             Ok(()) => {
@@ -674,12 +693,16 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         });
     }
 
-    /// Detaches pulls of a peer from their requests, and withdraws the memory of offers to it.
+    /// Detaches pulls of a peer from their requests, and withdraws the memory of these and of offers to
+    /// it.
     fn detach(&mut self, peer: PeerId) {
         self.pulls.forget(peer);
         for outstanding in self.outstanding.values_mut() {
             match outstanding {
-                Outstanding::Pull(of, _) if *of == peer => *of = PeerId::NONE,
+                Outstanding::Pull(of, window) if *of == peer => {
+                    *of = PeerId::NONE;
+                    self.staging.take_back(*window);
+                }
                 Outstanding::Offer(to, window) if *to == peer => self.staging.take_back(*window),
                 _ => {}
             }

@@ -25,6 +25,9 @@ pub(super) struct QueuedPull {
     /// The receive.
     pub(super) token: Token,
     pub(super) len: u32,
+    /// Address of the receive's memory, if it is contiguous. It belongs to the receive while the pull
+    /// waits.
+    pub(super) memory: Option<usize>,
 }
 
 /// Pulls of one peer.
@@ -104,7 +107,7 @@ mod tests {
     const PEER: PeerId = PeerId(3);
 
     fn wanted(token: u64, len: u32) -> QueuedPull {
-        QueuedPull { offer: token, token: Token(token), len }
+        QueuedPull { offer: token, token: Token(token), len, memory: None }
     }
 
     #[test]

@@ -20,6 +20,8 @@
 //! reads nothing more from memory that was lent to it. For other tokens, and ended requests, the
 //! call has no effect.
 
+use std::ops::Range;
+
 use causeway_channel::ShortEvent;
 use causeway_channel::mx_rings::{eager, short_event};
 use causeway_wire::mx::{Address, PeerId, RegionId, Request, Token, Window};
@@ -34,6 +36,21 @@ use crate::limits::MEDIUM_BYTES_MAX;
 /// Window of an empty message, which uses no staging.
 const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
 
+/// Returns the addresses of bytes.
+fn addresses(bytes: &[u8]) -> Range<usize> {
+    let start = bytes.as_ptr().expose_provenance();
+    start..start.saturating_add(bytes.len())
+}
+
+/// Returns the address of the memory of a receive, if the first `len` bytes are contiguous and a copy of
+/// them costs more than an access of the NIC side.
+fn contiguous<B: Buffer>(into: &mut B, len: u32) -> Option<usize> {
+    let len = len as usize;
+    let first = into.bytes_mut(0);
+    let start = first.as_mut_ptr().expose_provenance();
+    (len > MEDIUM_BYTES_MAX && first.len() >= len).then_some(start)
+}
+
 impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     /// Returns a window with the message: lent if it is long and contiguous, else a copy. A short
     /// message is copied because a copy costs less, and because `fi_inject` promises that its bytes
@@ -42,7 +59,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         let first = data.bytes(0);
         if data.len() > MEDIUM_BYTES_MAX
             && first.len() == data.len()
-            && let Some(from) = self.staging.lend(first)
+            && let Some(from) = self.staging.lend(addresses(first), Purpose::Offer)?
         {
             return Ok(from);
         }
@@ -103,10 +120,11 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         peer: PeerId,
         offer: u64,
         token: Token,
-        _into: Option<&mut B>,
+        into: Option<&mut B>,
         len: u32,
     ) -> Result<Handover, TransportError> {
-        let wanted = QueuedPull { offer, token, len };
+        let memory = into.and_then(|into| contiguous(into, len));
+        let wanted = QueuedPull { offer, token, len, memory };
         let asked = if len == 0 {
             self.request(&Request::Pull { handle: handle(offer), token, into: NOTHING })
         } else if self.pulls.try_start(peer, wanted) {

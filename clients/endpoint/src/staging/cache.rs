@@ -1,0 +1,528 @@
+//! Registrations of application memory: long messages of a process behind an adapter leave from, and
+//! arrive in, the memory of the application, without a copy in the process.
+//!
+//! A registration covers whole pages, and serves one message at a time. It costs a system call, a
+//! command of the adapter and an answer of the daemon, so it is kept for the next message from the
+//! same memory (`TUNED` of Xen2MX), or ends with its message (`PLAIN`). `MX_RCACHE` chooses:
+//!
+//! | value | registrations | ended by |
+//! |---|---|---|
+//! | 0 | one for each message | the message |
+//! | 2 | kept | `mx__regcache_clean`, and a change that the kernel reports |
+//! | otherwise | kept, if the kernel reports changes of memory | such a change, and `mx__regcache_clean` |
+//!
+//! # Limits
+//! At most [`REGISTRATIONS_MAX`] (32) registrations of [`REGISTERED_BYTES_MAX`] (256 MiB) in total, or of a
+//! quarter of `ulimit -l` if that is less and the user is not root: the rest is for rings and slabs. The
+//! registration that was not used for the longest time makes room. Pages of a registration that is kept
+//! stay allocated after `munmap` until the next long message. A message whose memory the kernel or the daemon
+//! refuses, or for which there is no room, goes through a slab. After a refusal of the daemon
+//! the next [`REFUSED_PAUSE`] (256) messages use slabs.
+//!
+//! # Place
+//! [`super::StagingSlabs`] owns the cache of an endpoint and queues its commands.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_ibverbs::{ProtectionDomain, Registration};
+use causeway_message::library::TransportError;
+use causeway_message::split::{RegionId, Window};
+use causeway_wire::local::ClientMessage;
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::StagingCommand;
+use super::watch::{MemoryWatch, PAGE, WatchedRange};
+use crate::connection::Grant;
+use crate::limits::{REFUSED_PAUSE, REGISTERED_BYTES_MAX, REGISTRATIONS_MAX};
+
+/// Number of calls of [`clean`].
+static CLEANED: AtomicU64 = AtomicU64::new(0);
+
+/// Ends all registrations of application memory that no message uses, of all endpoints of this process;
+/// those in use end with their messages. The application calls this before it unmaps memory, if
+/// `MX_RCACHE` is 2.
+pub fn clean() {
+    CLEANED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Access of the adapter to memory of this process.
+pub(super) trait Registrar: Debug {
+    /// A registration.
+    type Memory: Debug;
+
+    /// Registers a range of whole pages; `None` if the adapter or the kernel refuses.
+    fn register(&self, range: &Range<usize>) -> Option<Arc<Self::Memory>>;
+
+    /// Ends the access at once.
+    fn revoke(memory: &Self::Memory);
+
+    /// Returns the grant of a registration to the daemon, or the end of the grant.
+    fn grant(memory: Arc<Self::Memory>, ends: bool) -> Grant;
+}
+
+impl Registrar for ProtectionDomain {
+    type Memory = Registration;
+
+    fn register(&self, range: &Range<usize>) -> Option<Arc<Registration>> {
+        // SAFETY: the memory is that of a message which the application lends until the message ends. Before
+        // the application gets it back, the daemon has ended its access, or the registration is revoked.
+        let registered = unsafe { self.register_range(range.clone()) };
+        registered.ok().map(Arc::new)
+    }
+
+    fn revoke(memory: &Registration) {
+        memory.revoke();
+    }
+
+    fn grant(memory: Arc<Registration>, ends: bool) -> Grant {
+        if ends { Grant::Ended(memory) } else { Grant::Memory(memory) }
+    }
+}
+
+/// The use of registrations after their message.
+#[derive(Debug, Clone)]
+pub(super) enum Policy {
+    /// A registration ends with its message.
+    Plain,
+    /// Registrations are kept until the watch reports a change.
+    Watched(Arc<MemoryWatch>),
+    /// Registrations are kept until the application reports a change.
+    Trusting,
+}
+
+impl Policy {
+    /// Returns the policy that `MX_RCACHE` chooses; `None` if memory of the application is not
+    /// registered.
+    pub fn chosen() -> Option<Self> {
+        let value = std::env::var_os("MX_RCACHE");
+        if value.as_ref().is_some_and(|value| value == "0") {
+            return Some(Self::Plain);
+        }
+        let trusts = value.is_some_and(|value| value == "2");
+        let watched = MemoryWatch::of_process().map(Self::Watched);
+        watched.or_else(|| trusts.then_some(Self::Trusting))
+    }
+}
+
+/// Counters of a cache, since the endpoint was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// Registrations that were made.
+    pub registered: u64,
+    /// Messages that used a registration of an earlier message.
+    pub reused: u64,
+    /// Registrations that ended because their memory changed, or might have.
+    pub invalidated: u64,
+    /// Long contiguous messages that went through a slab.
+    pub copied: u64,
+}
+
+/// A registration.
+#[derive(Debug)]
+struct Entry<M> {
+    /// Tag of the command by which the daemon was asked to accept the memory.
+    tag: u32,
+    /// Region number of the daemon, once it has answered.
+    region: Option<RegionId>,
+    /// Addresses of the memory.
+    range: Range<usize>,
+    memory: Arc<M>,
+    /// Watch of the memory; `None` if nothing is watched.
+    watched: Option<WatchedRange>,
+    /// Value of [`CLEANED`] at the registration.
+    cleaned: u64,
+    /// A message uses the memory.
+    is_lent: bool,
+    /// A message has used the memory.
+    is_used: bool,
+    /// Number of the last use.
+    last_use: u64,
+}
+
+impl<M> Entry<M> {
+    /// Returns whether the memory may have changed since the registration.
+    fn is_stale(&self) -> bool {
+        self.cleaned != CLEANED.load(Ordering::SeqCst)
+            || self.watched.as_ref().is_some_and(WatchedRange::has_changed)
+    }
+
+    /// Returns whether no message uses the memory, and the daemon knows it.
+    fn is_idle(&self) -> bool {
+        !self.is_lent && self.region.is_some()
+    }
+}
+
+/// The registrations of an endpoint.
+#[derive(Debug)]
+pub(super) struct RegistrationCache<R: Registrar> {
+    registrar: R,
+    policy: Policy,
+    /// Number of the endpoint, for commands.
+    endpoint: u8,
+    entries: Vec<Entry<R::Memory>>,
+    /// Most bytes of all registrations.
+    bytes_max: usize,
+    /// Number of uses.
+    uses: u64,
+    /// Messages that will use slabs because the daemon has refused memory.
+    pause: u32,
+    /// Counters.
+    pub counters: CacheCounters,
+}
+
+/// Returns the most bytes that an endpoint registers: registered memory is locked memory.
+fn bytes_max() -> usize {
+    let limit = getrlimit(Resource::Memlock).current.filter(|_| !geteuid().is_root());
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
+    limit.min(REGISTERED_BYTES_MAX)
+}
+
+/// Returns the pages that contain a range.
+fn pages_of(range: &Range<usize>) -> Option<Range<usize>> {
+    let end = range.end.checked_next_multiple_of(PAGE)?;
+    Some(range.start & !PAGE.wrapping_sub(1)..end)
+}
+
+impl<R: Registrar> RegistrationCache<R> {
+    /// Returns the empty cache of an endpoint.
+    pub fn new(endpoint: u8, registrar: R, policy: Policy) -> Self {
+        let (entries, counters) = (Vec::new(), CacheCounters::default());
+        let bytes_max = bytes_max();
+        Self { registrar, policy, endpoint, entries, bytes_max, uses: 0, pause: 0, counters }
+    }
+
+    /// Returns whether an answer of the daemon is pending.
+    pub fn awaits_answer(&self) -> bool {
+        self.entries.iter().any(|entry| entry.region.is_none())
+    }
+
+    /// Returns a window onto memory of the application, or `None` if the message must go through a slab.
+    /// `tag` is that of the last command.
+    ///
+    /// # Errors
+    /// [`TransportError::Full`] until the daemon has accepted the memory.
+    pub fn lend(
+        &mut self,
+        memory: Range<usize>,
+        tag: &mut u32,
+        commands: &mut VecDeque<StagingCommand>,
+    ) -> Result<Option<Window>, TransportError> {
+        self.end_stale(commands);
+        let covers = |entry: &Entry<R::Memory>| {
+            let of = &entry.range;
+            !entry.is_lent && of.start <= memory.start && memory.end <= of.end
+        };
+        while let Some(at) = self.entries.iter().position(covers) {
+            let Some(entry) = self.entries.get_mut(at) else { break };
+            let Some(region) = entry.region else { return Err(TransportError::Full) };
+            let page = memory.start & !PAGE.wrapping_sub(1);
+            if entry.watched.as_ref().is_some_and(|watched| !watched.is_unchanged(page)) {
+                self.counters.invalidated = self.counters.invalidated.wrapping_add(1);
+                self.end(at, commands);
+                continue;
+            }
+            self.uses = self.uses.wrapping_add(1);
+            self.counters.reused = self.counters.reused.wrapping_add(u64::from(entry.is_used));
+            (entry.is_lent, entry.is_used, entry.last_use) = (true, true, self.uses);
+            let offset = memory.start.saturating_sub(entry.range.start) as u64;
+            let len = u32::try_from(memory.len()).unwrap_or(u32::MAX);
+            return Ok(Some(Window { region, offset, len }));
+        }
+        if self.register(&memory, tag, commands).is_some() {
+            return Err(TransportError::Full);
+        }
+        self.counters.copied = self.counters.copied.wrapping_add(1);
+        Ok(None)
+    }
+
+    /// Registers memory and asks the daemon to accept it. Returns `None` if the memory cannot be
+    /// registered, or there is no room.
+    fn register(
+        &mut self,
+        memory: &Range<usize>,
+        tag: &mut u32,
+        commands: &mut VecDeque<StagingCommand>,
+    ) -> Option<()> {
+        if self.pause > 0 {
+            self.pause = self.pause.saturating_sub(1);
+            return None;
+        }
+        let range = pages_of(memory)?;
+        self.make_room(range.len(), commands)?;
+        let cleaned = CLEANED.load(Ordering::SeqCst);
+        // Watched first: a change during the registration is seen.
+        let watched = match &self.policy {
+            Policy::Watched(watch) => Some(WatchedRange::new(watch, range.clone())?),
+            Policy::Plain | Policy::Trusting => None,
+        };
+        let registered = self.registrar.register(&range)?;
+        *tag = tag.wrapping_add(1);
+        let ask =
+            ClientMessage::Region { tag: *tag, endpoint: self.endpoint, len: range.len() as u64 };
+        commands.push_back((ask, R::grant(Arc::clone(&registered), false)));
+        self.counters.registered = self.counters.registered.wrapping_add(1);
+        self.entries.push(Entry {
+            tag: *tag,
+            region: None,
+            range,
+            memory: registered,
+            watched,
+            cleaned,
+            is_lent: false,
+            is_used: false,
+            last_use: self.uses,
+        });
+        Some(())
+    }
+
+    /// Ends idle registrations until there is room for `len` more bytes; `None` if there will be none.
+    fn make_room(&mut self, len: usize, commands: &mut VecDeque<StagingCommand>) -> Option<()> {
+        loop {
+            let bytes =
+                self.entries.iter().fold(len, |sum, entry| sum.saturating_add(entry.range.len()));
+            if self.entries.len() < REGISTRATIONS_MAX && bytes <= self.bytes_max {
+                return Some(());
+            }
+            let idle = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_idle());
+            let (oldest, _) = idle.min_by_key(|(_, entry)| entry.last_use)?;
+            self.end(oldest, commands);
+        }
+    }
+
+    /// Ends the registrations of memory that may have changed.
+    fn end_stale(&mut self, commands: &mut VecDeque<StagingCommand>) {
+        let stale = |entry: &Entry<R::Memory>| entry.is_idle() && entry.is_stale();
+        while let Some(at) = self.entries.iter().position(stale) {
+            self.counters.invalidated = self.counters.invalidated.wrapping_add(1);
+            self.end(at, commands);
+        }
+    }
+
+    /// Ends a registration that the daemon knows.
+    fn end(&mut self, at: usize, commands: &mut VecDeque<StagingCommand>) {
+        let entry = self.entries.swap_remove(at);
+        if let Some(region) = entry.region {
+            let ask = ClientMessage::Unregion { endpoint: self.endpoint, region: region.0 };
+            commands.push_back((ask, R::grant(entry.memory, true)));
+        }
+    }
+
+    /// Records the daemon's answer; `None` is a refusal. Returns whether the tag is of this cache.
+    pub fn record_answer(&mut self, tag: u32, region: Option<RegionId>) -> bool {
+        let Some(at) = self.entries.iter().position(|entry| entry.tag == tag) else {
+            return false;
+        };
+        match (region, self.entries.get_mut(at)) {
+            (Some(region), Some(entry)) => entry.region = Some(region),
+            _ => {
+                self.entries.swap_remove(at);
+                self.pause = REFUSED_PAUSE;
+            }
+        }
+        true
+    }
+
+    /// Returns the index of the registration of a region that is lent.
+    fn lent(&self, region: RegionId) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.is_lent && entry.region == Some(region))
+    }
+
+    /// Ends the access to memory that is lent, because its bytes may change: nothing more is read from
+    /// or written to it. [`Self::give`] follows.
+    pub fn take_back(&mut self, region: RegionId) {
+        if let Some(entry) = self.lent(region).and_then(|at| self.entries.get_mut(at)) {
+            R::revoke(&entry.memory);
+            // No later message uses the registration.
+            entry.cleaned = u64::MAX;
+        }
+    }
+
+    /// Ends the use of memory by a message. Returns whether it is of this cache.
+    pub fn give(&mut self, region: RegionId, commands: &mut VecDeque<StagingCommand>) -> bool {
+        let Some(at) = self.lent(region) else { return false };
+        let Some(entry) = self.entries.get_mut(at) else { return false };
+        entry.is_lent = false;
+        let is_stale = entry.is_stale();
+        if is_stale || matches!(self.policy, Policy::Plain) {
+            let count = &mut self.counters.invalidated;
+            *count = count.wrapping_add(u64::from(is_stale));
+            self.end(at, commands);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// An adapter that accepts ranges up to a length, and counts those that are revoked.
+    #[derive(Debug)]
+    struct Fake(usize);
+
+    impl Registrar for Fake {
+        type Memory = AtomicUsize;
+
+        fn register(&self, range: &Range<usize>) -> Option<Arc<AtomicUsize>> {
+            (range.len() <= self.0).then(Arc::default)
+        }
+
+        fn revoke(memory: &AtomicUsize) {
+            memory.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn grant(_memory: Arc<AtomicUsize>, _ends: bool) -> Grant {
+            Grant::Nothing
+        }
+    }
+
+    /// A cache with its commands, and a daemon that answers with the tag as region.
+    struct Rig {
+        cache: RegistrationCache<Fake>,
+        tag: u32,
+        commands: VecDeque<StagingCommand>,
+    }
+
+    impl Rig {
+        fn new(policy: Policy) -> Self {
+            let cache = RegistrationCache::new(3, Fake(1 << 20), policy);
+            Self { cache, tag: 0, commands: VecDeque::new() }
+        }
+
+        fn lend(&mut self, memory: Range<usize>) -> Result<Option<Window>, TransportError> {
+            self.cache.lend(memory, &mut self.tag, &mut self.commands)
+        }
+
+        /// Registers memory and returns its window.
+        fn lent(&mut self, memory: Range<usize>) -> Window {
+            assert_eq!(self.lend(memory.clone()), Err(TransportError::Full));
+            assert_eq!(self.lend(memory.clone()), Err(TransportError::Full), "asked once");
+            let asked = self.commands.pop_back().unwrap().0;
+            assert!(matches!(asked, ClientMessage::Region { endpoint: 3, .. }), "{asked:?}");
+            assert!(self.cache.awaits_answer());
+            assert!(self.cache.record_answer(self.tag, Some(RegionId(self.tag as u8))));
+            assert!(!self.cache.awaits_answer());
+            self.lend(memory).unwrap().unwrap()
+        }
+
+        fn give(&mut self, window: Window) {
+            assert!(self.cache.give(window.region, &mut self.commands));
+        }
+
+        /// Returns the regions that ended.
+        fn ended(&mut self) -> Vec<u8> {
+            let region = |(ask, _): StagingCommand| match ask {
+                ClientMessage::Unregion { endpoint: 3, region } => region,
+                other => panic!("{other:?}"),
+            };
+            self.commands.drain(..).map(region).collect()
+        }
+    }
+
+    const BUFFER: Range<usize> = 0x10_0010..0x12_0010;
+
+    #[test]
+    fn staging_cache_registers_pages_once_and_one_message_uses_them_at_a_time() {
+        let mut rig = Rig::new(Policy::Trusting);
+        let window = rig.lent(BUFFER);
+        assert_eq!((window.offset, window.len as usize), (0x10, BUFFER.len()));
+        // A second message from the same memory has a registration of its own.
+        let second = rig.lent(BUFFER.start..BUFFER.start + 100);
+        assert_ne!(second.region, window.region);
+        rig.give(second);
+        rig.give(window);
+        assert_eq!(rig.ended(), []);
+        let part = 0x11_0000..0x11_8000;
+        let again = rig.lend(part).unwrap().unwrap();
+        assert_eq!((again.region, again.offset), (window.region, 0x1_0000));
+        let counted = rig.cache.counters;
+        assert_eq!((counted.registered, counted.reused, counted.copied), (2, 1, 0));
+    }
+
+    #[test]
+    fn staging_cache_ends_plain_registrations_with_their_message() {
+        let mut rig = Rig::new(Policy::Plain);
+        let window = rig.lent(BUFFER);
+        rig.give(window);
+        assert_eq!(rig.ended(), [window.region.0]);
+        let window = rig.lent(BUFFER);
+        rig.give(window);
+        assert_eq!((rig.cache.counters.registered, rig.cache.counters.reused), (2, 0));
+    }
+
+    #[test]
+    fn staging_cache_ends_what_the_application_cleans_or_a_message_withdraws() {
+        let mut rig = Rig::new(Policy::Trusting);
+        let (idle, used) = (rig.lent(BUFFER), rig.lent(0x20_0000..0x21_0000));
+        let withdrawn = rig.lent(0x30_0000..0x31_0000);
+        let memory = Arc::clone(&rig.cache.entries[2].memory);
+        rig.give(idle);
+        rig.cache.take_back(withdrawn.region);
+        assert_eq!(memory.load(Ordering::SeqCst), 1);
+        rig.give(withdrawn);
+        assert_eq!(rig.ended(), [withdrawn.region.0]);
+        clean();
+        assert_eq!(rig.lend(0x40_0000..0x41_0000), Err(TransportError::Full));
+        let _ = rig.commands.pop_back();
+        assert_eq!(rig.ended(), [idle.region.0], "a message uses the other");
+        rig.give(used);
+        assert_eq!(rig.ended(), [used.region.0]);
+        assert_eq!(rig.cache.counters.invalidated, 3);
+    }
+
+    #[test]
+    fn staging_cache_is_bounded_and_refused_memory_is_copied() {
+        let mut rig = Rig::new(Policy::Trusting);
+        assert_eq!(rig.lend(0..2 << 20), Ok(None), "the adapter refuses");
+        let all: Vec<Window> =
+            (1..=REGISTRATIONS_MAX).map(|at| rig.lent(at << 16..(at << 16) + 0x9000)).collect();
+        assert_eq!(rig.lend(0xff_0000..0xff_9000), Ok(None), "all are in use");
+        rig.give(all[5]);
+        rig.give(all[4]);
+        let next = rig.lent(0xff_0000..0xff_9000);
+        assert_eq!(rig.ended(), [all[4].region.0], "the least recently used one");
+        rig.give(next);
+        // The daemon refuses; the next messages are copied.
+        rig.give(all[7]);
+        assert_eq!(rig.lend(0xee_0000..0xee_9000), Err(TransportError::Full));
+        assert!(rig.cache.record_answer(rig.tag, None));
+        assert_eq!(rig.lend(0xee_0000..0xee_9000), Ok(None));
+        assert!(
+            !rig.cache.record_answer(9999, None)
+                && !rig.cache.give(RegionId(200), &mut rig.commands)
+        );
+    }
+
+    #[test]
+    fn staging_cache_drops_memory_that_was_unmapped() {
+        let Some(watch) = MemoryWatch::of_process() else {
+            eprintln!("skipped: the kernel refuses userfaultfd(2)");
+            return;
+        };
+        let mut rig = Rig::new(Policy::Watched(watch));
+        let map = || {
+            let mapping = Arc::new(causeway_memory::Mapping::private(1 << 18).unwrap());
+            causeway_memory::View::new(mapping, 0, 1 << 18).unwrap()
+        };
+        let first = map();
+        let start = first.as_ptr().expose_provenance();
+        let window = rig.lent(start..start + (1 << 18));
+        rig.give(window);
+        let again = rig.lend(start..start + (1 << 18)).unwrap().unwrap();
+        assert_eq!(again.region, window.region);
+        rig.give(again);
+        drop(first);
+        let second = map();
+        let start = second.as_ptr().expose_provenance();
+        assert_eq!(rig.lend(start..start + (1 << 18)), Err(TransportError::Full));
+        let _ = rig.commands.pop_back();
+        assert_eq!(rig.ended(), [window.region.0]);
+        assert_eq!(rig.cache.counters.invalidated, 1);
+    }
+}
