@@ -91,12 +91,12 @@ const OF_PORT: &[CounterDefinition] = &[
 /// Counters of the sessions of a port's processes, which [`crate::sessions`] adds.
 const OF_SESSIONS: &[CounterDefinition] = &[
     ("sessions", "Queue pairs with a session with a service of the daemon."),
-    ("sessions_total", "Sessions that began."),
+    ("sessions_begun_total", "Sessions that began."),
     ("sessions_refused_total", "Sessions that were refused because the port has the maximum."),
     ("session_requests_total", "Requests of processes by their sessions."),
     ("session_doorbells_total", "Doorbells of processes by their sessions."),
     ("session_answers_total", "Answers and events that processes received by their sessions."),
-    ("session_offers_total", "Offers of registered memory to the service."),
+    ("session_offers_made_total", "Offers of registered memory to the service."),
     ("session_offers", "Offers of registered memory that the service uses."),
     ("session_offered_bytes", "Bytes of these offers."),
     ("session_offered_ranges", "Ranges of guest memory of these offers."),

@@ -123,12 +123,12 @@ impl PortSessions {
     pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
         let its = &self.its_use;
         let sums = [
-            ("sessions_total", &its.begun),
+            ("sessions_begun_total", &its.begun),
             ("sessions_refused_total", &its.refused),
             ("session_requests_total", &its.requests),
             ("session_doorbells_total", &its.doorbells),
             ("session_answers_total", &its.answers),
-            ("session_offers_total", &its.offered),
+            ("session_offers_made_total", &its.offered),
             ("session_offers", &its.offers),
             ("session_offered_bytes", &its.bytes),
         ];

@@ -30,9 +30,13 @@ impl TypedRequest for ListPeers {
     type Answer = Vec<PeerView>;
 }
 
-/// Asks the shard of a NIC for the end by which sessions of its guest reach it.
+/// Asks the shard of a NIC, by the name of its port, for the end by which sessions of its guest reach
+/// it. A later request replaces the end: sessions of the former go on, but none begins by it.
+///
+/// # Errors
+/// No NIC has the name, or the host has no descriptors.
 #[derive(Debug)]
-pub(crate) struct ServeGuest(pub Name);
+pub struct ServeGuest(pub Name);
 
 impl TypedRequest for ServeGuest {
     type Answer = ServingEnd;

@@ -22,7 +22,7 @@ const SERVICE: &[CounterDefinition] = &[
 /// Values of NICs with an adapter.
 const GUEST: &[CounterDefinition] = &[
     ("guest_sessions", "Processes of the guest that use the NIC."),
-    ("guest_sessions_total", "Sessions of processes of the guest that began."),
+    ("guest_sessions_begun_total", "Sessions of processes of the guest that began."),
     ("guest_sessions_refused_total", "Sessions of processes of the guest that were refused."),
     (
         "guest_sessions_failed_total",

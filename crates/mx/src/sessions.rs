@@ -238,7 +238,7 @@ impl MxService {
         let (bytes, mirrored) = self.sessions.bytes_of(port);
         vec![
             ("guest_sessions", self.clients.values().filter(its).count() as u64),
-            ("guest_sessions_total", guest.began_total),
+            ("guest_sessions_begun_total", guest.began_total),
             ("guest_sessions_refused_total", guest.refused_total),
             ("guest_sessions_failed_total", guest.failed_total),
             ("guest_forged_requests_total", guest.forged_total),

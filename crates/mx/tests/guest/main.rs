@@ -162,7 +162,7 @@ fn sessions_are_counted_at_the_nic_and_at_the_adapter() {
     let rings = 2 * layout().bytes() as u64;
     for (counter, value) in [
         ("guest_sessions", 2),
-        ("guest_sessions_total", 2),
+        ("guest_sessions_begun_total", 2),
         ("guest_memory_bytes", len + rings),
         ("guest_mirrored_bytes", rings),
         ("guest_revocations_total", 0),
@@ -171,9 +171,9 @@ fn sessions_are_counted_at_the_nic_and_at_the_adapter() {
     }
     for (counter, value) in [
         ("sessions", 2),
-        ("sessions_total", 2),
+        ("sessions_begun_total", 2),
         ("session_offers", 3),
-        ("session_offers_total", 3),
+        ("session_offers_made_total", 3),
         ("session_offered_bytes", len + rings),
         // Hello and Open of each, and Region.
         ("session_requests_total", 5),
@@ -193,7 +193,7 @@ fn sessions_are_counted_at_the_nic_and_at_the_adapter() {
     host.wait("a1", "session_offered_bytes", rings);
     one.reset(&mut guest);
     host.wait("m1", "guest_sessions", 1);
-    assert_eq!((host.counter("a1", "sessions"), host.counter("a1", "sessions_total")), (1, 2));
+    assert_eq!((host.counter("a1", "sessions"), host.counter("a1", "sessions_begun_total")), (1, 2));
     assert_eq!(host.counter("m1", "guest_sessions_failed_total"), 0);
 }
 
