@@ -116,6 +116,9 @@ impl AdapterPort {
         counters.insert("uplink_frames_total".into(), self.counters.uplink);
         let waits = self.station.as_ref().map_or(0, |station| station.sender.waits);
         counters.insert("uplink_waits_total".into(), waits);
+        if let Some(sessions) = &self.sessions {
+            sessions.extend_counters(counters);
+        }
         if let Some(file) = &self.record {
             let losses = counters.entry("record_losses_total".into()).or_default();
             *losses = losses.saturating_add(file.refusals());

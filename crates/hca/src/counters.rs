@@ -88,9 +88,26 @@ const OF_PORT: &[CounterDefinition] = &[
     ),
 ];
 
+/// Counters of the sessions of a port's processes, which [`crate::sessions`] adds.
+const OF_SESSIONS: &[CounterDefinition] = &[
+    ("sessions", "Queue pairs with a session with a service of the daemon."),
+    ("sessions_begun_total", "Sessions that began."),
+    ("sessions_refused_total", "Sessions that were refused because the port has the maximum."),
+    ("session_requests_total", "Requests of processes by their sessions."),
+    ("session_doorbells_total", "Doorbells of processes by their sessions."),
+    ("session_answers_total", "Answers and events that processes received by their sessions."),
+    ("session_offers_made_total", "Offers of registered memory to the service."),
+    ("session_offers", "Offers of registered memory that the service uses."),
+    ("session_offered_bytes", "Bytes of these offers."),
+    ("session_offered_ranges", "Ranges of guest memory of these offers."),
+];
+
 /// Names and meanings of all counters, for the registration of the service.
-pub(crate) const TABLES: &[CounterTable] =
-    &[CounterTable::of_ports(COUNTERS), CounterTable::of_ports(OF_PORT)];
+pub(crate) const TABLES: &[CounterTable] = &[
+    CounterTable::of_ports(COUNTERS),
+    CounterTable::of_ports(OF_PORT),
+    CounterTable::of_ports(OF_SESSIONS),
+];
 
 /// Returns the values of [`COUNTERS`].
 fn values(adapter: &Adapter<Function>) -> [u64; COUNTERS.len()] {
@@ -139,8 +156,9 @@ fn values(adapter: &Adapter<Function>) -> [u64; COUNTERS.len()] {
     ]
 }
 
-/// Returns the counters of an adapter and of its function.
+/// Returns the counters of an adapter and of its function, and the number of its sessions.
 pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
     let named = COUNTERS.iter().zip(values(adapter));
-    named.map(|((name, _), value)| ((*name).to_owned(), value)).collect()
+    let named = named.map(|((name, _), value)| ((*name).to_owned(), value));
+    named.chain([("sessions".to_owned(), adapter.session_count() as u64)]).collect()
 }

@@ -20,7 +20,8 @@
 //! as a fault of the port. A queue pair waits while 32 requests of its process wait. Answers to a process without
 //! posted receive work requests wait in its session. Runs in the turns of the port's shard.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use causeway_fabric::Context;
@@ -46,6 +47,23 @@ const OFFERED: Rights = Rights::LOCAL_WRITE.union(Rights::REMOTE_READ).union(Rig
 /// The last rule that a process of the port broke.
 type Fault = Arc<Mutex<Option<String>>>;
 
+/// The use of a port's sessions.
+#[derive(Debug, Default)]
+struct SessionUse {
+    /// Ranges of all offered memory.
+    ranges: AtomicUsize,
+    /// Offers in use, and their bytes.
+    offers: AtomicU64,
+    bytes: AtomicU64,
+    /// Sums since the sessions were opened.
+    begun: AtomicU64,
+    refused: AtomicU64,
+    requests: AtomicU64,
+    doorbells: AtomicU64,
+    answers: AtomicU64,
+    offered: AtomicU64,
+}
+
 /// The sessions of a port.
 #[derive(Debug)]
 pub(crate) struct PortSessions {
@@ -54,6 +72,7 @@ pub(crate) struct PortSessions {
     /// Answers wait for a process to post receive work requests, or for the next call.
     pub waits: bool,
     fault: Fault,
+    its_use: Arc<SessionUse>,
 }
 
 impl PortSessions {
@@ -65,16 +84,16 @@ impl PortSessions {
         end: ServingEnd,
         (wake, notices): (Sender<u64>, Mailbox<u64>),
     ) -> Self {
-        let fault = Fault::default();
+        let (fault, its_use) = (Fault::default(), Arc::<SessionUse>::default());
         let carrier = Carrier {
             end,
             wake,
             count: Arc::new(()),
             fault: Arc::clone(&fault),
-            ranges: Arc::default(),
+            its_use: Arc::clone(&its_use),
         };
         subnet.set_session_service(adapter, Some(Box::new(carrier)));
-        Self { notices, waits: false, fault }
+        Self { notices, waits: false, fault, its_use }
     }
 
     /// Passes answers to the processes, as far as they have posted receive work requests. Returns
@@ -93,10 +112,35 @@ impl PortSessions {
         let mut budget = Budget::new(ANSWERS_PER_CALL_MAX, u64::MAX);
         self.waits = subnet.answer_sessions(adapter, &mut budget);
         let sent = ANSWERS_PER_CALL_MAX.saturating_sub(budget.messages());
+        self.its_use.answers.fetch_add(sent.into(), Ordering::Relaxed);
         let looks = subnet.adapter(adapter).map_or(0, |adapter| adapter.session_count() as u64);
         cx.charge(u64::from(sent).saturating_mul(MESSAGE_NS));
         cx.charge(looks.saturating_mul(SESSION_LOOK_NS));
         sent
+    }
+
+    /// Appends the counters of the sessions.
+    pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
+        let its = &self.its_use;
+        let sums = [
+            ("sessions_begun_total", &its.begun),
+            ("sessions_refused_total", &its.refused),
+            ("session_requests_total", &its.requests),
+            ("session_doorbells_total", &its.doorbells),
+            ("session_answers_total", &its.answers),
+            ("session_offers_made_total", &its.offered),
+            ("session_offers", &its.offers),
+            ("session_offered_bytes", &its.bytes),
+        ];
+        let read =
+            |(name, value): (&str, &AtomicU64)| (name.to_owned(), value.load(Ordering::Relaxed));
+        counters.extend(sums.map(read));
+        counters.insert("session_offered_ranges".to_owned(), self.offered_ranges() as u64);
+    }
+
+    /// Returns the ranges of all offered memory in use.
+    pub(crate) fn offered_ranges(&self) -> usize {
+        self.its_use.ranges.load(Ordering::Relaxed)
     }
 
     /// Returns the last rule that a process broke, once.
@@ -118,13 +162,13 @@ struct Carrier {
     /// Each session has a clone.
     count: Arc<()>,
     fault: Fault,
-    /// Ranges of all offered memory of the port.
-    ranges: Arc<AtomicUsize>,
+    its_use: Arc<SessionUse>,
 }
 
 impl SessionService for Carrier {
     fn begin(&mut self, queue_pair: u32) -> Option<Box<dyn Session>> {
         if Arc::strong_count(&self.count) > SESSIONS_MAX {
+            self.its_use.refused.fetch_add(1, Ordering::Relaxed);
             report(&self.fault, || {
                 format!(
                     "queue pair {queue_pair}: the port has {SESSIONS_MAX} sessions, the maximum"
@@ -133,12 +177,13 @@ impl SessionService for Carrier {
             return None;
         }
         let session = GuestSession::begin(self.end.clone(), self.wake.clone())?;
+        self.its_use.begun.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(CarriedSession {
             session,
             queue_pair,
             end: self.end.clone(),
             fault: Arc::clone(&self.fault),
-            ranges: Arc::clone(&self.ranges),
+            its_use: Arc::clone(&self.its_use),
             _count: Arc::clone(&self.count),
         }))
     }
@@ -156,8 +201,7 @@ struct CarriedSession {
     queue_pair: u32,
     end: ServingEnd,
     fault: Fault,
-    /// Ranges of all offered memory of the port.
-    ranges: Arc<AtomicUsize>,
+    its_use: Arc<SessionUse>,
     _count: Arc<()>,
 }
 
@@ -167,22 +211,26 @@ struct GrantRevocation {
     grant: Arc<MemoryGrant>,
     /// Counted ranges of the grant.
     ranges: AtomicUsize,
-    /// Counted ranges of the port.
-    of_port: Arc<AtomicUsize>,
+    /// Bytes of the grant.
+    len: u64,
+    of_port: Arc<SessionUse>,
 }
 
 impl GrantRevocation {
     /// Counts the ranges of the grant. Returns false if the port would have too many.
     fn count(&self, ranges: usize) -> bool {
         self.ranges.store(ranges, Ordering::Relaxed);
-        let before = self.of_port.fetch_add(ranges, Ordering::Relaxed);
+        let before = self.of_port.ranges.fetch_add(ranges, Ordering::Relaxed);
         before.saturating_add(ranges) <= OFFERED_RANGES_OF_PORT_MAX
     }
 }
 
 impl Drop for GrantRevocation {
     fn drop(&mut self) {
-        self.of_port.fetch_sub(self.ranges.load(Ordering::Relaxed), Ordering::Relaxed);
+        let ranges = self.ranges.load(Ordering::Relaxed);
+        self.of_port.ranges.fetch_sub(ranges, Ordering::Relaxed);
+        self.of_port.offers.fetch_sub(1, Ordering::Relaxed);
+        self.of_port.bytes.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
@@ -215,8 +263,12 @@ impl CarriedSession {
         let revocation = Arc::new(GrantRevocation {
             grant: Arc::clone(&grant),
             ranges: AtomicUsize::new(0),
-            of_port: Arc::clone(&self.ranges),
+            len: offer.len,
+            of_port: Arc::clone(&self.its_use),
         });
+        self.its_use.offered.fetch_add(1, Ordering::Relaxed);
+        self.its_use.offers.fetch_add(1, Ordering::Relaxed);
+        self.its_use.bytes.fetch_add(offer.len, Ordering::Relaxed);
         let user: Weak<GrantRevocation> = Arc::downgrade(&revocation);
         let mut spans = Vec::new();
         let (range, out) = ((offer.address, offer.len), (OFFER_RANGES_MAX, &mut spans));
@@ -257,6 +309,7 @@ impl Session for CarriedSession {
             return match u8::try_from(value) {
                 Ok(endpoint) if message.is_empty() => {
                     self.session.ring(endpoint);
+                    self.its_use.doorbells.fetch_add(1, Ordering::Relaxed);
                     Delivery::Taken
                 }
                 _ => self.refuse("a doorbell has bytes, or names no endpoint"),
@@ -272,6 +325,7 @@ impl Session for CarriedSession {
             Ok(opened) => opened,
             Err(error) => return self.refuse(error),
         };
+        self.its_use.requests.fetch_add(1, Ordering::Relaxed);
         let memory = offer.map(|offer| self.grant(offer, memory));
         self.session.push_request(SessionRequest { bytes, memory });
         Delivery::Taken

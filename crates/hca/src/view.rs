@@ -16,10 +16,12 @@ use causeway_model::{
     CommandError, HcaActivity, HcaObjects, HcaQueuePairView, HcaState, HcaView, Mac, Name,
     TypedRequest,
 };
+use causeway_verbs::session::names_service;
 use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
 use crate::adapter_port::AdapterPort;
 use crate::counters;
+use crate::limits::{OFFERED_RANGES_OF_PORT_MAX, SESSIONS_MAX};
 use crate::recent::Sums;
 use crate::service::NAME;
 use crate::switch::AdapterPorts;
@@ -87,6 +89,9 @@ pub(crate) fn views(
     all
 }
 
+/// Peer of a queue pair with a session; no port has this name.
+const SERVICE: &str = "(service)";
+
 /// Ports by the address of their adapter.
 type PortNames<'a> = BTreeMap<[u8; 6], &'a Name>;
 
@@ -102,7 +107,7 @@ fn view(
     let config = function.config();
     let listed = adapter.queue_pairs().take(most);
     let queue_pair_list: Vec<_> =
-        listed.map(|(number, queue_pair)| queue_pair_view(number, queue_pair, names)).collect();
+        listed.map(|(number, pair)| queue_pair_view(number, pair, adapter.mac(), names)).collect();
     let queue_pairs = adapter.queue_pairs().count();
     HcaView {
         port: port.clone(),
@@ -133,6 +138,11 @@ fn activity(adapter: &Adapter<Function>, port: &AdapterPort, now_ns: u64) -> Hca
     }
     let (waiting_requests, waiting_requests_max) = adapter.waiting_requests();
     let objects = adapter.queues().object_counts();
+    let sessions = port.sessions.iter().flat_map(|sessions| {
+        let ranges = sessions.offered_ranges();
+        let count = adapter.session_count();
+        [("sessions", count, SESSIONS_MAX), ("offered ranges", ranges, OFFERED_RANGES_OF_PORT_MAX)]
+    });
     let errors = adapter.counters().by_status;
     HcaActivity {
         doorbell: port.options.doorbell.as_str().into(),
@@ -145,6 +155,7 @@ fn activity(adapter: &Adapter<Function>, port: &AdapterPort, now_ns: u64) -> Hca
         queue_pair_states: states,
         objects: objects
             .into_iter()
+            .chain(sessions)
             .map(|(name, count, max)| (name.to_owned(), HcaObjects { count, max }))
             .collect(),
         errors: errors.iter().map(|(name, count)| (name.to_owned(), count)).collect(),
@@ -163,7 +174,12 @@ pub(crate) fn state(adapter: &Adapter<Function>, has_frontend: bool) -> HcaState
 }
 
 /// Returns the view of a queue pair.
-fn queue_pair_view(number: u32, queue_pair: &QueuePair, names: &PortNames<'_>) -> HcaQueuePairView {
+fn queue_pair_view(
+    number: u32,
+    queue_pair: &QueuePair,
+    own: [u8; 6],
+    names: &PortNames<'_>,
+) -> HcaQueuePairView {
     let attributes = queue_pair.attributes();
     let peer = attributes.peer;
     let name = |mac| names.get(mac).map_or_else(|| Mac(*mac).to_string(), |n| n.to_string());
@@ -171,7 +187,10 @@ fn queue_pair_view(number: u32, queue_pair: &QueuePair, names: &PortNames<'_>) -
         number,
         kind: kind_name(queue_pair.kind()).into(),
         state: state_name(queue_pair.state()).into(),
-        peer: peer.as_ref().map(|peer| name(&peer.mac)),
+        peer: peer.as_ref().map(|peer| match names_service(own, queue_pair.kind(), attributes) {
+            true => SERVICE.to_owned(),
+            false => name(&peer.mac),
+        }),
         peer_queue_pair: peer.map(|peer| peer.queue_pair),
         send_completion_queue: attributes.send_queue,
         receive_completion_queue: attributes.receive_queue,

@@ -30,12 +30,29 @@ impl TypedRequest for ListPeers {
     type Answer = Vec<PeerView>;
 }
 
-/// Asks the shard of a NIC for the end by which sessions of its guest reach it.
+/// Asks the shard of a NIC, by the name of its port, for the end by which sessions of its guest reach
+/// it. A later request replaces the end: sessions of the former go on, but none begins by it.
+///
+/// # Errors
+/// No NIC has the name, or the host has no descriptors.
 #[derive(Debug)]
-pub(crate) struct ServeGuest(pub Name);
+pub struct ServeGuest(pub Name);
 
 impl TypedRequest for ServeGuest {
     type Answer = ServingEnd;
+}
+
+/// Informs the shard of a NIC whether the port of its guest carries sessions to it.
+#[derive(Debug)]
+pub(crate) struct GuestJoined {
+    /// Port of the NIC.
+    pub nic: Name,
+    /// The port carries sessions.
+    pub is_joined: bool,
+}
+
+impl TypedRequest for GuestJoined {
+    type Answer = ();
 }
 
 /// A NIC of a guest.
@@ -64,10 +81,11 @@ impl MxController {
         shard: &ShardKey,
     ) -> Result<(), CommandError> {
         let Some(guest) = self.guests.get_mut(nic) else { return Ok(()) };
-        let end = control.ask(&ShardKey::new(&guest.group, NAME), ServeGuest(nic.clone()))?;
+        let own = ShardKey::new(&guest.group, NAME);
+        let end = control.ask(&own, ServeGuest(nic.clone()))?;
         control.ask(shard, OpenGuestSessions { port: guest.adapter.clone(), end })?;
         guest.is_joined = true;
-        Ok(())
+        control.ask(&own, GuestJoined { nic: nic.clone(), is_joined: true })
     }
 
     /// Joins the NIC that waits for a new port. The port is added in any case.
@@ -144,8 +162,13 @@ impl Controller for MxController {
                 control.ask(&shard, CloseGuestSessions(guest.adapter))?;
             }
         }
-        let its = |guest: &&mut GuestNic| guest.adapter == port.name && guest.group == port.group;
-        self.guests.values_mut().filter(its).for_each(|guest| guest.is_joined = false);
+        let its = |guest: &GuestNic| guest.adapter == port.name && guest.group == port.group;
+        let its = self.guests.iter_mut().filter(|(_, guest)| its(guest));
+        for (nic, guest) in its {
+            guest.is_joined = false;
+            let left = GuestJoined { nic: nic.clone(), is_joined: false };
+            control.ask(&ShardKey::new(&guest.group, NAME), left)?;
+        }
         Ok(())
     }
 }

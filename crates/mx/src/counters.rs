@@ -19,6 +19,24 @@ const SERVICE: &[CounterDefinition] = &[
     ("asked_total", "Requests of processes that were answered."),
 ];
 
+/// Values of NICs with an adapter.
+const GUEST: &[CounterDefinition] = &[
+    ("guest_sessions", "Processes of the guest that use the NIC."),
+    ("guest_sessions_begun_total", "Sessions of processes of the guest that began."),
+    ("guest_sessions_refused_total", "Sessions of processes of the guest that were refused."),
+    (
+        "guest_sessions_failed_total",
+        "Sessions that ended because the process broke a rule or read no messages.",
+    ),
+    (
+        "guest_forged_requests_total",
+        "Requests and doorbells that named an endpoint of another process of the guest.",
+    ),
+    ("guest_memory_bytes", "Registered memory of the guest that rings and regions use."),
+    ("guest_mirrored_bytes", "Bytes of this memory that are mapped once more, as rings."),
+    ("guest_revocations_total", "Rings and regions that the guest deregistered while in use."),
+];
+
 /// Values of the network side.
 const NETWORK: &[CounterDefinition] = &[
     ("frames_left_total", "Frames that left by the interface or the UDP socket."),
@@ -55,6 +73,7 @@ const NETWORK: &[CounterDefinition] = &[
 /// All tables.
 pub(crate) const TABLES: &[CounterTable] = &[
     CounterTable::of_ports(SERVICE),
+    CounterTable::of_ports(GUEST),
     CounterTable::of_ports(NETWORK),
     CounterTable::of_ports(NicCounters::COUNTERS),
     CounterTable::of_ports(EndpointCounters::COUNTERS),

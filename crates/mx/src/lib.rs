@@ -28,7 +28,8 @@
 //! starts no thread.
 //!
 //! # Main types
-//! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric.
+//! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric. [`ServeGuest`]
+//! is the request by which the controller joins a NIC to the adapter of its guest.
 //!
 //! ```
 //! use causeway_fabric::Service;
@@ -71,6 +72,7 @@ mod session_requests;
 mod sessions;
 mod user;
 
+pub use control::ServeGuest;
 pub use service::MxService;
 
 use causeway_fabric::ServiceRegistration;

@@ -12,6 +12,8 @@
 //! of channels, and the modules of `mx::network` those of frames and addresses: all in causewayd,
 //! in the turns of the dispatcher that serves the group.
 
+use std::time::Duration;
+
 /// Number of processes that are attached to a NIC. The daemon closes the socket of a further
 /// process without an answer, counts the refusal and notes it at the port.
 pub const CLIENTS_PER_NIC_MAX: usize = 256;
@@ -72,6 +74,10 @@ pub const CLOSES_PER_TURN_MAX: usize = 16;
 pub const CLOSE_NS: u64 = 10_000;
 /// Estimated time to store a range of an offered region, in nanoseconds.
 pub const RANGE_NS: u64 = 40;
+/// Time for which an endpoint has no room for an event before the operator is warned.
+pub const UNREAD_EVENTS_WARNED: Duration = Duration::from_secs(2);
+/// Endpoints without room that a warning names.
+pub const UNREAD_ENDPOINTS_NAMED_MAX: usize = 8;
 /// Endpoint number in a request for any free endpoint.
 pub const ENDPOINT_ANY: u8 = 255;
 

@@ -21,6 +21,7 @@ use causeway_wire::mx::{Address, NicId};
 
 use crate::limits::ENDPOINT_ANY;
 use crate::network_slot::NetworkSlot;
+use crate::sessions::GuestOfNic;
 
 /// An open endpoint.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub struct LocalNic {
     pub name: String,
     /// Name of the port, by which processes of this host find the NIC too.
     pub port_name: Name,
+    /// Group of the port.
+    pub group: Name,
     /// Open endpoints, by number.
     pub endpoints: BTreeMap<u8, EndpointEntry>,
     /// The NIC side of the endpoints, and the connection with other hosts if configured.
@@ -61,6 +64,8 @@ pub struct LocalNic {
     pub refused_total: u64,
     /// Number of answered requests.
     pub asked_total: u64,
+    /// The guest whose processes use the NIC, if it has one.
+    pub guest: Option<GuestOfNic>,
 }
 
 /// Creates the memory of a channel.
@@ -75,11 +80,12 @@ pub fn channel(layout: Layout) -> io::Result<OwnedFd> {
 }
 
 impl LocalNic {
-    pub fn new(nic: NicId, name: String, port_name: Name) -> Self {
+    pub fn new(nic: NicId, name: String, port_name: Name, group: Name) -> Self {
         Self {
             nic,
             name,
             port_name,
+            group,
             endpoints: BTreeMap::new(),
             network: NetworkSlot::default(),
             clients: 0,
@@ -87,6 +93,7 @@ impl LocalNic {
             ways_total: 0,
             refused_total: 0,
             asked_total: 0,
+            guest: None,
         }
     }
 

@@ -38,6 +38,22 @@ use crate::service::{MxService, SourceOwner, host};
 pub(crate) const BUSY: u32 = 20;
 pub(crate) const NO_RESOURCES: u32 = 15;
 
+/// Returns the endpoint of the process that a request names.
+fn named_endpoint(ask: &ClientMessage) -> Option<u8> {
+    match ask {
+        ClientMessage::Close { endpoint }
+        | ClientMessage::Connect { endpoint, .. }
+        | ClientMessage::Disconnect { endpoint, .. }
+        | ClientMessage::Region { endpoint, .. }
+        | ClientMessage::Unregion { endpoint, .. } => Some(*endpoint),
+        ClientMessage::Hello { .. }
+        | ClientMessage::Open { .. }
+        | ClientMessage::Resume { .. }
+        | ClientMessage::Find { .. }
+        | ClientMessage::Name { .. } => None,
+    }
+}
+
 impl MxService {
     /// Answers a request of a process.
     ///
@@ -54,9 +70,24 @@ impl MxService {
         if !client.greeted && !matches!(ask, ClientMessage::Hello { .. }) {
             return Err(LocalError::Closed);
         }
+        if let Some(endpoint) = named_endpoint(&ask).filter(|_| client.session().is_some()) {
+            self.note_forged(cx, (value, port), endpoint);
+        }
+        let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let Some(local_nic) = self.nics.get_mut(&port) else { return Err(LocalError::Closed) };
         match ask {
-            ClientMessage::Hello { direct, .. } => self.answer_hello(value, port, direct)?,
+            ClientMessage::Hello { version, direct } => {
+                if version != VERSION {
+                    cx.remark(
+                        port,
+                        format_args!(
+                            "a process has version {version} of the protocol, causewayd {VERSION}: \
+                             it cannot use the NIC; install its library from the release of causewayd"
+                        ),
+                    );
+                }
+                self.answer_hello(value, port, direct)?;
+            }
             ClientMessage::Open { tag, endpoint, key } => {
                 let vacant = local_nic.free_endpoint(endpoint);
                 let (number, secrets) = ((endpoint, vacant), (key, random()));

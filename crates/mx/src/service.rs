@@ -42,15 +42,16 @@ use crate::attachment::ProcessAttachment;
 use crate::attention::Attention;
 use crate::channels::ChannelTable;
 use crate::client::ClientProcess;
-use crate::control::{ListPeers, ServeGuest};
+use crate::control::{GuestJoined, ListPeers, ServeGuest};
 use crate::limits::{
     CLIENTS_PER_NIC_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, PAUSE_NS, REQUEST_NS,
-    REQUESTS_PER_TURN_MAX, UNREAD_BYTES, USERS_MAX, WORK_NS, WORK_OF_USER_NS,
+    REQUESTS_PER_TURN_MAX, UNREAD_BYTES, UNREAD_ENDPOINTS_NAMED_MAX, UNREAD_EVENTS_WARNED,
+    USERS_MAX, WORK_NS, WORK_OF_USER_NS,
 };
 use crate::network::{CarrierSpec, LockFiles, NetworkAction, NetworkConfig, NicNetwork};
 use crate::nic::{EndpointEntry, LocalNic};
 use crate::process;
-use crate::sessions::{self, GuestSessions};
+use crate::sessions::{self, GuestOfNic, GuestSessions};
 use crate::user::User;
 
 /// Name of the service for operators.
@@ -234,7 +235,13 @@ impl MxService {
         let Some(client) = self.clients.get(&value) else { return };
         match client.ended() {
             None | Some(LocalError::Closed) => {}
-            Some(ended) => cx.note(port, format_args!("a process was disconnected: {ended}")),
+            Some(ended) => {
+                cx.note(port, format_args!("a process was disconnected: {ended}"));
+                let guest = self.nics.get_mut(&port).and_then(|local_nic| local_nic.guest.as_mut());
+                if let Some(guest) = guest.filter(|_| is_guest) {
+                    guest.failed_total = guest.failed_total.saturating_add(1);
+                }
+            }
         }
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
         local_nic.clients = local_nic.clients.saturating_sub(1);
@@ -530,7 +537,7 @@ impl Service for MxService {
         self.drop_revoked(cx, revoked);
         let spec = cx.ports.get(port).map(|port| port.spec.clone());
         let gone = || CommandError::Host("the port was removed".into());
-        let PortSpec { kind, name, socket, .. } = spec.ok_or_else(gone)?;
+        let PortSpec { kind, name, group, socket, .. } = spec.ok_or_else(gone)?;
         let mx: MxSpec = kind.get().ok_or_else(gone)?;
         let nic = NicId::of(mx.mac.0);
         for local_nic in self.nics.values() {
@@ -542,7 +549,8 @@ impl Service for MxService {
             let text = format!("port {name}: {what} belongs to another NIC of the group");
             return Err(CommandError::Conflict(text));
         }
-        let mut local_nic = LocalNic::new(nic, mx.hostname.clone(), name.clone());
+        let mut local_nic = LocalNic::new(nic, mx.hostname.clone(), name.clone(), group);
+        local_nic.guest = mx.adapter.clone().map(GuestOfNic::new);
         let network = self
             .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
@@ -640,6 +648,10 @@ impl Service for MxService {
         RequestDispatch::new(request)
             .on(|ListPeers| Ok(self.peers(cx)))
             .on(|ServeGuest(name)| self.serve_guest(cx, &name))
+            .on(|GuestJoined { nic, is_joined }| {
+                self.guest_joined(&nic, is_joined);
+                Ok(())
+            })
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -671,6 +683,22 @@ impl Service for MxService {
         self.disconnect_marked(cx);
     }
 
+    fn warnings(&self, port: PortId) -> Vec<String> {
+        let Some(local_nic) = self.nics.get(&port) else { return Vec::new() };
+        let guest = local_nic.guest.as_ref();
+        let waits = guest.and_then(|guest| guest.warning(&local_nic.group));
+        let networks = local_nic.network.iter();
+        let unread = networks.flat_map(|network| network.unread_endpoints(UNREAD_EVENTS_WARNED));
+        let unread = unread.take(UNREAD_ENDPOINTS_NAMED_MAX).map(|(endpoint, time)| {
+            format!(
+                "the process of endpoint {endpoint} has read no events for {} s, and there is no \
+                 room for more: messages to it wait at their senders until it calls its library",
+                time.as_secs()
+            )
+        });
+        waits.into_iter().chain(unread).collect()
+    }
+
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
         let Some(local_nic) = self.nics.get(&port) else { return BTreeMap::new() };
         let own = [
@@ -682,7 +710,8 @@ impl Service for MxService {
             ("asked_total", local_nic.asked_total),
         ];
         let mut all = local_nic.network.as_ref().map(NicNetwork::counters).unwrap_or_default();
-        all.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        let sessions = self.session_counters(port);
+        all.extend(own.into_iter().chain(sessions).map(|(name, value)| (name.to_owned(), value)));
         all
     }
 }

@@ -30,6 +30,10 @@ use crate::sessions::GrantUse;
 /// Length of a page in bytes.
 const PAGE: u64 = 4096;
 
+/// Why endpoints and regions are refused with `MX_NO_RESOURCES`.
+const SHORTAGE: &str = "was refused: its memory lies in too many places or was deregistered, or the \
+                        NIC has as many as a guest may have; the process may use huge pages";
+
 /// Why a request with memory fails.
 enum Refusal {
     /// The request is answered with this `mx_return_t`.
@@ -78,6 +82,12 @@ impl MxService {
             }
             Err(Refusal::Code(code)) => {
                 local_nic.refused_total = local_nic.refused_total.saturating_add(1);
+                if code == NO_RESOURCES {
+                    cx.remark(
+                        port,
+                        format_args!("an endpoint of a process of the guest {SHORTAGE}"),
+                    );
+                }
                 DaemonMessage::Opened { tag, code, session: 0, endpoint: wanted, bypass: 0 }
             }
             Err(Refusal::Rule(reason)) => return Err(LocalError::Rule(reason)),
@@ -180,7 +190,10 @@ impl MxService {
             .and_then(|memory| self.add_offered((value, port), endpoint, len, memory));
         let (code, region) = match added {
             Ok(region) => (0, region.0),
-            Err(Refusal::Code(code)) => (code, 0),
+            Err(Refusal::Code(code)) => {
+                cx.remark(port, format_args!("a region of a process of the guest {SHORTAGE}"));
+                (code, 0)
+            }
             Err(Refusal::Rule(reason)) => return Err(LocalError::Rule(reason)),
         };
         self.notify(value, &DaemonMessage::Region { tag, code, endpoint, region }, vec![]);

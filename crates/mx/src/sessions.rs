@@ -43,6 +43,54 @@ use crate::limits::{
 use crate::service::{MxService, SourceOwner};
 use crate::user::User;
 
+/// The guest behind the adapter of a NIC.
+#[derive(Debug)]
+pub(crate) struct GuestOfNic {
+    /// Port of the adapter.
+    adapter: Name,
+    /// The port carries the sessions of its processes to the NIC.
+    is_joined: bool,
+    /// Sessions that began and were not refused.
+    began_total: u64,
+    /// Sessions that were refused at a limit.
+    refused_total: u64,
+    /// Sessions that ended because their process broke a rule or read no messages.
+    pub failed_total: u64,
+    /// Requests and doorbells that named an endpoint of another process.
+    forged_total: u64,
+    /// Rings and regions that the guest took away while they were in use.
+    revoked_total: u64,
+}
+
+impl GuestOfNic {
+    /// Returns the guest behind a port that may not exist yet.
+    pub fn new(adapter: Name) -> Self {
+        let (began_total, refused_total, failed_total) = (0, 0, 0);
+        let (is_joined, forged_total, revoked_total) = (false, 0, 0);
+        Self {
+            adapter,
+            is_joined,
+            began_total,
+            refused_total,
+            failed_total,
+            forged_total,
+            revoked_total,
+        }
+    }
+
+    /// Returns the condition that keeps the guest's processes from the NIC, with its remedy.
+    pub fn warning(&self, group: &Name) -> Option<String> {
+        let adapter = &self.adapter;
+        (!self.is_joined).then(|| {
+            format!(
+                "the NIC waits for its adapter: group {group} has no port {adapter} of kind hca, \
+                 so that no process of a guest reaches the NIC; add the port {adapter} to the group, \
+                 or add this port with the adapter of the guest"
+            )
+        })
+    }
+}
+
 /// Memory of a guest's process in use.
 #[derive(Debug)]
 pub(crate) struct GrantUse {
@@ -112,6 +160,16 @@ impl GuestSessions {
     pub fn forget_region(&mut self, port: PortId, endpoint: u8, region: RegionId) {
         let place = (port, endpoint, Some(region));
         self.grants.retain(|_, grant| (grant.port, grant.endpoint, grant.region) != place);
+    }
+
+    /// Returns the bytes of the memory of a port's guest in use: of all, and of mirrored rings.
+    fn bytes_of(&self, port: PortId) -> (u64, u64) {
+        let its = self.grants.values().filter(|grant| grant.port == port);
+        its.fold((0, 0), |(all, mirrored), grant| {
+            let len = grant.memory.len;
+            let copied = if grant.runs > 0 { len } else { 0 };
+            (u64::saturating_add(all, len), u64::saturating_add(mirrored, copied))
+        })
     }
 
     /// Forgets a NIC.
@@ -189,6 +247,55 @@ impl MxService {
         self.serving_end(cx, port)
     }
 
+    /// Notes whether a port carries the sessions of its guest to the NIC of the port with this name.
+    pub(crate) fn guest_joined(&mut self, name: &Name, is_joined: bool) {
+        let nic = self.nics.values_mut().find(|local_nic| local_nic.port_name == *name);
+        if let Some(guest) = nic.and_then(|local_nic| local_nic.guest.as_mut()) {
+            guest.is_joined = is_joined;
+        }
+    }
+
+    /// Returns the counters of the sessions of a NIC; none if it has no adapter.
+    pub(crate) fn session_counters(&self, port: PortId) -> Vec<(&'static str, u64)> {
+        let guest = self.nics.get(&port).and_then(|local_nic| local_nic.guest.as_ref());
+        let Some(guest) = guest else { return Vec::new() };
+        let its = |client: &&ClientProcess| client.port == port && client.session().is_some();
+        let (bytes, mirrored) = self.sessions.bytes_of(port);
+        vec![
+            ("guest_sessions", self.clients.values().filter(its).count() as u64),
+            ("guest_sessions_begun_total", guest.began_total),
+            ("guest_sessions_refused_total", guest.refused_total),
+            ("guest_sessions_failed_total", guest.failed_total),
+            ("guest_forged_requests_total", guest.forged_total),
+            ("guest_memory_bytes", bytes),
+            ("guest_mirrored_bytes", mirrored),
+            ("guest_revocations_total", guest.revoked_total),
+        ]
+    }
+
+    /// Notes that a process of a guest named an endpoint of another process, which has no effect.
+    pub(crate) fn note_forged(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        endpoint: u8,
+    ) {
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
+        let owner = local_nic.endpoints.get(&endpoint).map(|entry| entry.client);
+        let Some(guest) = local_nic.guest.as_mut().filter(|_| owner.is_some_and(|o| o != value))
+        else {
+            return;
+        };
+        guest.forged_total = guest.forged_total.saturating_add(1);
+        cx.note(
+            port,
+            format_args!(
+                "a process of the guest named endpoint {endpoint} of another process: the request \
+                 has no effect"
+            ),
+        );
+    }
+
     /// Handles notices of carrying shards.
     pub(crate) fn serve_notices(&mut self, cx: &mut Context<'_>, value: u32) -> SourceProgress {
         let mut count = 0_u32;
@@ -232,6 +339,9 @@ impl MxService {
         };
         if let Some(most) = most {
             local_nic.refused_total = local_nic.refused_total.saturating_add(1);
+            if let Some(guest) = &mut local_nic.guest {
+                guest.refused_total = guest.refused_total.saturating_add(1);
+            }
             cx.note(
                 port,
                 format_args!("a process of the guest was refused: {most} is the maximum"),
@@ -239,6 +349,9 @@ impl MxService {
             return;
         }
         local_nic.clients = local_nic.clients.saturating_add(1);
+        if let Some(guest) = &mut local_nic.guest {
+            guest.began_total = guest.began_total.saturating_add(1);
+        }
         let value = self.free_number();
         let number = attachment.0.number();
         let wakes = Arc::default();
@@ -261,11 +374,20 @@ impl MxService {
         // A later doorbell makes a notice again.
         session.begin_requests();
         let rung = session.take_doorbells();
+        let mut foreign = None;
         if let Some(local_nic) = self.nics.get(&port) {
-            let own = rung.filter(|endpoint| local_nic.is_of(*endpoint, value));
-            let network = local_nic.network.as_ref();
-            own.filter_map(|endpoint| network?.endpoint_source(endpoint))
-                .for_each(|source| cx.wake_source(source));
+            for endpoint in rung {
+                if !local_nic.is_of(endpoint, value) {
+                    foreign = Some(endpoint);
+                    continue;
+                }
+                let network = local_nic.network.as_ref();
+                let source = network.and_then(|network| network.endpoint_source(endpoint));
+                source.into_iter().for_each(|source| cx.wake_source(source));
+            }
+        }
+        if let Some(endpoint) = foreign {
+            self.note_forged(cx, (value, port), endpoint);
         }
         self.flush(cx, value, true);
     }
@@ -317,6 +439,9 @@ impl MxService {
         let GrantUse { port, endpoint, region, .. } = grant;
         let local_nic = self.nics.get_mut(&port)?;
         let client = local_nic.endpoints.get(&endpoint)?.client;
+        if let Some(guest) = &mut local_nic.guest {
+            guest.revoked_total = guest.revoked_total.saturating_add(1);
+        }
         let network = local_nic.network.as_mut()?;
         let memory = match region {
             Some(region) => {

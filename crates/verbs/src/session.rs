@@ -134,7 +134,7 @@ impl Sessions {
 }
 
 /// Returns whether a queue pair of the adapter with address `mac` is connected to the service.
-pub(crate) fn names_service(mac: [u8; 6], kind: Kind, attributes: &Attributes) -> bool {
+pub fn names_service(mac: [u8; 6], kind: Kind, attributes: &Attributes) -> bool {
     kind == Kind::Rc
         && attributes.peer.is_some_and(|peer| peer.queue_pair == SERVICE_QPN && peer.mac == mac)
 }

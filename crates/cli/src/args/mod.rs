@@ -446,7 +446,8 @@ Example:
     /// Show an adapter: its objects and limits, rates, errors, queue pairs with their peers, counters
     #[command(after_help = "\
 PEER is the port of the connected queue pair, or its MAC address if no adapter of the group
-has the address: RDMA does not leave the group and this host. WAITS is `responder` or
+has the address: RDMA does not leave the group and this host. `(service)` is a service of
+causewayd, as the NIC of the guest's processes (kind mx). WAITS is `responder` or
 `receive` (a receive work request of the peer) while a reliable request waits; a queue pair
 waits with one request. REFUSAL is the reason why the last request found no responder, and
 the number of such requests. RATES are means a second over the last seconds. At most 256

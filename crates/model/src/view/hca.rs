@@ -85,7 +85,7 @@ pub struct HcaQueuePairView<F: ViewForm = Typed> {
     /// `send queue drained`, `send queue error` or `error`.
     pub state: F::Text<Cow<'static, str>>,
     /// Port of the connected queue pair; its Ethernet address if no adapter of the group has the
-    /// address.
+    /// address; `(service)` if the peer is a service of the daemon, such as a NIC of MX endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// Number of the connected queue pair.

@@ -602,6 +602,15 @@ impl NicNetwork {
         (its, partners)
     }
 
+    /// Returns the endpoints with an event that has waited for `least` or longer because their
+    /// process reads none.
+    pub fn unread_endpoints(&self, least: Duration) -> impl Iterator<Item = (u8, Duration)> {
+        let all = self.engine.tx_path.endpoints.iter();
+        all.filter_map(move |(endpoint, endpoint_io)| {
+            Some((*endpoint, endpoint_io.full_for().filter(|time| *time >= least)?))
+        })
+    }
+
     /// Returns whether an event was written since the last call.
     pub fn take_written(&mut self) -> bool {
         std::mem::take(&mut self.engine.tx_path.has_written)

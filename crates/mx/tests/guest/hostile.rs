@@ -205,6 +205,52 @@ fn hostile_forged_numbers_reach_no_endpoint_of_another_process() {
     assert_eq!(liar.try_open(&guest, 9, rings.offer), 20, "busy");
     assert_serves(&guest, &mut bystander, 1);
     assert_eq!(host.counter("m1", "endpoints"), 2);
+    host.expect_fault("m1", "named endpoint 9 of another process");
+    assert!(host.counter("m1", "guest_forged_requests_total") >= 5);
+}
+
+#[test]
+fn hostile_process_that_reads_no_events_is_named_and_stops_its_senders_only() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let mut bystander = guest.endpoint(9);
+    let (mut one, mut a) = guest.endpoint(1);
+    let (mut two, mut deaf) = guest.endpoint(2);
+    let peer = a.connect((&guest, &mut one), at(1, 2));
+    while deaf.poll().is_some() {}
+    // As many messages as the rings and the sender take.
+    let since = Instant::now();
+    while host.counter("m1", "library_full_total") == 0 {
+        assert!(since.elapsed() < causeway_testing::wait::PATIENCE);
+        flood((&guest, &mut one), &mut a, peer);
+    }
+    soon(
+        || host.port("m1").warnings.iter().any(|text| text.contains("process of endpoint 2 has")),
+        "no warning",
+    );
+    assert_serves(&guest, &mut bystander, 1);
+    // It reads at last, and tells the daemon of the room.
+    soon(
+        || {
+            while deaf.poll().is_some() {}
+            two.ring(&guest, 2);
+            host.port("m1").warnings.is_empty()
+        },
+        "the warning stays",
+    );
+}
+
+#[test]
+fn process_with_another_version_is_answered_and_named() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let mut process = guest.process();
+    let hello = ClientMessage::Hello { version: VERSION + 1, direct: 0 };
+    process.ask(&guest, hello, None);
+    // The library compares the versions.
+    let DaemonMessage::Welcome { version: VERSION, .. } = process.hear(&guest) else { panic!() };
+    let notice = host.port("m1").notice.unwrap();
+    assert!(notice.contains("a process has version 5 of the protocol, causewayd 4"), "{notice}");
 }
 
 /// Asserts that no byte of memory that a guest took away changes, while `act` runs again and again.

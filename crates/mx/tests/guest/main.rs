@@ -152,10 +152,60 @@ fn guest_that_leaves_frees_the_endpoints_of_its_processes_at_once() {
 }
 
 #[test]
+fn sessions_are_counted_at_the_nic_and_at_the_adapter() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let (mut one, _a) = guest.endpoint(1);
+    let len = 1 << 20;
+    let region = guest.scattered(len);
+    assert_eq!(one.lend(&guest, 1, region.offer).0, 0);
+    let _other = guest.endpoint(2);
+    let rings = 2 * layout().bytes() as u64;
+    for (counter, value) in [
+        ("guest_sessions", 2),
+        ("guest_sessions_begun_total", 2),
+        ("guest_memory_bytes", len + rings),
+        ("guest_mirrored_bytes", rings),
+        ("guest_revocations_total", 0),
+    ] {
+        assert_eq!(host.counter("m1", counter), value, "{counter}");
+    }
+    for (counter, value) in [
+        ("sessions", 2),
+        ("sessions_begun_total", 2),
+        ("session_offers", 3),
+        ("session_offers_made_total", 3),
+        ("session_offered_bytes", len + rings),
+        // Hello and Open of each, and Region.
+        ("session_requests_total", 5),
+        ("session_answers_total", 5),
+    ] {
+        assert_eq!(host.counter("a1", counter), value, "{counter}");
+    }
+    let view = host.adapter("a1");
+    let services =
+        view.queue_pair_list.iter().filter(|pair| pair.peer.as_deref() == Some("(service)"));
+    assert_eq!(services.count(), 2);
+    assert_eq!(view.activity.objects["sessions"].count, 2);
+    assert!(view.activity.objects["offered ranges"].count > 500);
+    guest.deregister(&region.offer);
+    host.wait("m1", "guest_revocations_total", 1);
+    host.wait("m1", "guest_memory_bytes", rings);
+    host.wait("a1", "session_offered_bytes", rings);
+    one.reset(&mut guest);
+    host.wait("m1", "guest_sessions", 1);
+    assert_eq!((host.counter("a1", "sessions"), host.counter("a1", "sessions_begun_total")), (1, 2));
+    assert_eq!(host.counter("m1", "guest_sessions_failed_total"), 0);
+}
+
+#[test]
 fn nic_and_adapter_are_added_in_either_order_and_only_one_nic_serves_an_adapter() {
     let host = Host::new();
     host.add_nic(1, "a1").unwrap();
+    let warnings = || host.port("m1").warnings;
+    assert!(warnings()[0].contains("group red has no port a1 of kind hca"), "{:?}", warnings());
     host.add_adapter(1);
+    assert_eq!(warnings(), Vec::<String>::new());
     let mut guest = host.boot(1);
     let (mut process, _endpoint) = guest.endpoint(3);
     let again = host.add_nic(2, "a1").unwrap_err().to_string();
@@ -175,6 +225,7 @@ fn nic_and_adapter_are_added_in_either_order_and_only_one_nic_serves_an_adapter(
     assert_eq!(nic, at(2, 0).nic.0);
     // So does the removal of the adapter, which the NIC survives.
     host.handle.call(causeway_model::Command::PortDel(rig::name("a1"))).unwrap();
+    assert!(host.port("m2").warnings[0].contains("no port a1"));
     host.wait("m2", "processes", 0);
     host.add_adapter(1);
     let mut guest = host.boot(1);

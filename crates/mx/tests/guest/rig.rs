@@ -10,9 +10,10 @@ use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_memory::View;
 use causeway_mlx5_driver::{CompletionRing, Driver, Post, QueuePair, VfioBar};
+use causeway_model::commands::hca;
 use causeway_model::port::HcaSpec;
 use causeway_model::{
-    Answer, Command, CommandError, Mac, MxSpec, Name, PortKind, PortSpec, PortView,
+    Answer, Command, CommandError, HcaView, Mac, MxSpec, Name, PortKind, PortSpec, PortView,
 };
 use causeway_testing::folder::Folder;
 use causeway_testing::wait::PATIENCE;
@@ -126,6 +127,11 @@ impl Host {
             Answer::Port(view) => *view,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Returns the view of an adapter.
+    pub fn adapter(&self, port: &str) -> HcaView {
+        self.handle.ask(hca::Show(name(port))).unwrap()
     }
 
     pub fn counter(&self, port: &str, counter: &str) -> u64 {

@@ -25,6 +25,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway_channel::mx_rings::{self, Holds};
 use causeway_channel::{Receiver, Sender, Side, format, open};
@@ -59,6 +60,8 @@ pub struct EndpointIo<W> {
     armed: bool,
     /// Length of an event that found no room, in bytes.
     pub(crate) full: Option<usize>,
+    /// Time of the first turn that ended with such an event.
+    full_since: Option<Instant>,
     /// Peers whose messages the host side does not take now.
     pub(crate) holds: Holds,
     /// The next request was deferred.
@@ -138,6 +141,7 @@ impl<W> EndpointIo<W> {
             region_bytes: 0,
             armed: false,
             full: None,
+            full_since: None,
             holds: Holds::new(view),
             later: false,
             touched: false,
@@ -186,7 +190,7 @@ impl<W> EndpointIo<W> {
         let Some(len) = self.full else { return false };
         match self.sender.room(len) {
             Ok(true) => {
-                self.full = None;
+                (self.full, self.full_since) = (None, None);
                 true
             }
             Ok(false) => false,
@@ -195,6 +199,16 @@ impl<W> EndpointIo<W> {
                 false
             }
         }
+    }
+
+    /// Returns the time since which an event waits because the host side reads none.
+    pub fn full_for(&self) -> Option<Duration> {
+        self.full_since.map(|since| since.elapsed())
+    }
+
+    /// Notes the end of a turn in which an event found no room.
+    pub(crate) fn note_full(&mut self) {
+        self.full_since.get_or_insert_with(Instant::now);
     }
 
     /// Disarms the doorbell while the caller serves the endpoint.

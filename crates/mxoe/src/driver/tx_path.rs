@@ -74,6 +74,7 @@ impl<W, E: Output> TxPath<W, E> {
                 act(endpoint, &endpoint_io.owner, EndpointAction::Wake);
             }
             if endpoint_io.full.is_some() {
+                endpoint_io.note_full();
                 act(endpoint, &endpoint_io.owner, EndpointAction::Serve);
             }
         }
