@@ -229,7 +229,11 @@ fn resolve(cx: &CommandContext, address: &Address) -> Result<SocketAddress> {
 /// Returns the host socket of a port, or of the only socket device of a VM.
 fn host_socket(cx: &CommandContext, name: &str) -> Result<PathBuf> {
     let value = match cx.client.get(&format!("/v1/ports/{name}")) {
-        Err(error @ Error::NotFound(_)) => socket_device_of(cx, name)?.ok_or(error)?,
+        Err(Error::NotFound(text)) => socket_device_of(cx, name)?.ok_or_else(|| {
+            Error::NotFound(format!(
+                "{text}, nor a VM {name:?} with one port of kind vsock; see `causeway port list`"
+            ))
+        })?,
         port => port?,
     };
     let name = value["name"].as_str().unwrap_or(name);
