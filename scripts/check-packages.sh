@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Checks the packages as a user has them: lintian and rpm read them, a fresh Debian installs the
 # package and boots in a container with systemd, the service serves two frontends under its unit,
-# an upgrade under load loses neither frames nor messages, removal leaves nothing, and the scriptlets
-# of the RPM package run.
+# an upgrade under load loses neither frames nor messages nor a connection of a QEMU guest, removal
+# leaves nothing, and the scriptlets of the RPM package run.
 #   usage: scripts/check-packages.sh BUILT EXAMPLES
 #   BUILT      folder of the programs and libraries to package
-#   EXAMPLES   folder of the programs vsock-server, vsock-client and ethernet-ping
+#   EXAMPLES   folder of the programs vsock-server, vsock-client, ethernet-ping and
+#              causeway-guest-image
 # Needs root and the Debian packages of `scripts/setup.sh packages`. The Debian of the container is
-# downloaded once, into target/packages-base.
+# downloaded once, into target/packages-base. The QEMU guest is left out where its image cannot be
+# made (`scripts/setup.sh demo`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -eq 2 ] || { echo "check-packages: expected two folders" >&2 && exit 2; }
@@ -19,10 +21,23 @@ out=$target/packages-check
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 work=$(mktemp -d "${TMPDIR:-/tmp}/causeway-packages.XXXXXX")
 root=$work/root
-trap 'status=$?; container_stop; rm -rf "$work"; exit $status' EXIT
+. scripts/package-guest.sh
+declare -A running=()
+trap 'status=$?; finish; exit $status' EXIT
+trap 'exit 1' INT TERM
 
 report() {
     echo "check-packages: $*"
+}
+
+finish() {
+    guest_stop
+    container_stop
+    for name in "${!running[@]}"; do
+        kill -- "-${running[$name]}" 2>/dev/null || true
+        wait "${running[$name]}" 2>/dev/null || true
+    done
+    rm -rf "$work"
 }
 
 fail() {
@@ -124,6 +139,8 @@ check_install() {
         [[ $status == *"$line"* ]] || fail "the daemon's status has no line \"$line\": $status"
     done
     expect "vm1-vsock" inside causeway port list
+    # Boots while the next steps run.
+    ! guest_usable || guest_start
     serve
 }
 
@@ -187,7 +204,7 @@ next_version() {
 }
 
 # Starts an exchange of frames, in which one frame that is lost ends the program with an error, and an
-# exchange of messages of which each byte is verified, for twelve seconds or more.
+# exchange of messages of which each byte is verified; each length takes about a second.
 begin_load() {
     inside stdbuf -oL /root/ethernet-ping /run/causeway/vm2-net.sock >"$work/answers" 2>&1 &
     answers=$!
@@ -198,7 +215,7 @@ begin_load() {
     echo=$!
     sleep 0.5
     inside env CAUSEWAY_MX=/run/causeway/mx0.sock causeway-mx pingpong mx0 --verify --blocking \
-        --sizes 8,1K,32K,1M,8,1K,32K,1M,8,1K,32K,1M >"$work/messages" 2>&1 &
+        --sizes "8$(printf ',1K,32K,1M,8%.0s' {1..20})" >"$work/messages" 2>&1 &
     messages=$!
 }
 
@@ -211,7 +228,14 @@ frames_sent() {
 # Checks that both exchanges went on, and ends them.
 end_load() {
     local first second
-    wait "$messages" || fail "the exchange of messages ended with an error: $(cat "$work/messages")"
+    # The length during which causewayd was away, and each of the four after it.
+    first=$(wc -l <"$work/messages")
+    for _ in $(seq 1200); do
+        second=$(wc -l <"$work/messages")
+        [ "$second" -lt $((first + 5)) ] && kill -0 "$messages" 2>/dev/null || break
+        sleep 0.1
+    done
+    [ "$second" -ge $((first + 5)) ] || fail "messages are not exchanged: $(cat "$work/messages")"
     first=$(frames_sent) second=0
     # A busy machine is slow, and a program that misses a frame ends after ten seconds.
     for _ in $(seq 120); do
@@ -221,8 +245,9 @@ end_load() {
     done
     [ "$second" -gt "$first" ] || fail "no frames are exchanged after $first: $(cat "$work/pings")"
     kill -0 "$pings" "$answers" 2>/dev/null || fail "frames were lost: $(cat "$work/pings" "$work/answers")"
-    kill "$pings" "$answers" "$echo"
-    wait "$pings" "$answers" "$echo" 2>/dev/null || true
+    # By name: nsenter passes no signal on.
+    inside pkill 'ethernet-ping|causeway-mx'
+    wait "$pings" "$answers" "$messages" "$echo" 2>/dev/null || true
 }
 
 # A package of the next version, with the files of this version, while frames and messages cross.
@@ -232,6 +257,7 @@ check_upgrade() {
     sed -i "s/^Version: .*/Version: $(next_version)-1/" "$again/DEBIAN/control"
     dpkg-deb -Znone -b "$again" "$root/root/causeway-next.deb" >/dev/null
     before=$(main_pid causewayd) holder=$(main_pid causeway-holder) sum=$(sha256sum <"$config")
+    ! guest_usable || guest_goes_on 300
     # The server attaches now; the client connects after the upgrade.
     listen 8
     begin_load
@@ -239,7 +265,7 @@ check_upgrade() {
         { cat "$work/dpkg.log" >&2 && fail "dpkg -i of the next version"; }
     wait_active causewayd causeway-holder
     expect "$(next_version)-1" inside dpkg-query -W causeway
-    kill -0 "$messages" 2>/dev/null || fail "the upgrade took longer than the messages: $(cat "$work/messages")"
+    kill -0 "$messages" 2>/dev/null || fail "the upgrade ended the messages: $(cat "$work/messages")"
     after=$(main_pid causewayd)
     [ "$before" != "$after" ] || fail "the upgrade did not restart causewayd"
     [ "$holder" = "$(main_pid causeway-holder)" ] || fail "the upgrade restarted the holder"
@@ -248,12 +274,14 @@ check_upgrade() {
     expect '65536 bytes there and back' inside /root/vsock-client /run/causeway/vm2-vsock.sock 3 8 65536
     wait "$server" || fail "the server ended with an error: $(cat "$work/server")"
     end_load
+    ! guest_usable || guest_goes_on 60
     # A restart of the holder, by contrast, disconnects the frontend.
     listen 9
     expect_state running
     inside systemctl restart causeway-holder causewayd
     expect_state listening
-    { kill "$server" && wait "$server"; } 2>/dev/null || true
+    inside pkill vsock-server || true
+    wait "$server" 2>/dev/null || true
 }
 
 # Fails unless the port of the server is in a state.
@@ -319,25 +347,51 @@ rpm_of_debian() {
     ! grep -E 'scriptlet|failed|command not found' "$work/rpm.log" || fail "rpm $1: $(cat "$work/rpm.log")"
 }
 
+# Lint, RPM packages and the archive: on the machine itself, beside the container.
+check_files() {
+    check_debs
+    check_rpms
+    check_archive
+}
+
 started=$SECONDS
 step() {
     "$@"
     report "$((SECONDS - started)) s: $1: ok"
 }
 
+# beside COMMAND...: starts a step beside the next ones, in a process group of its own.
+beside() {
+    set -m
+    (step "$@") </dev/null &
+    set +m
+    running[$1]=$!
+}
+
+# join COMMAND: waits for a step; its status is that of the step.
+join() {
+    local status=0
+    wait "${running[$1]}" || status=$?
+    unset "running[$1]"
+    return $status
+}
+
 container_usable || exit 0
+beside container_base packages rpm
+beside guest_prepare
 step build
-step check_debs
-step check_rpms
-step check_archive
+beside check_files
 # The container has none of our programs yet: without it, the machine is not able to run one.
-if ! start_container; then
+if ! { join container_base && start_container; }; then
+    join check_files
     report "NOT CHECKED in a fresh Debian: installation, service, upgrade, removal and scriptlets"
     exit 0
 fi
+join guest_prepare || report "NOT CHECKED: a QEMU guest during the upgrade"
 step check_install
 step check_settings
 step check_upgrade
 step check_removal
 step check_scriptlets
+join check_files
 report "all packages passed"

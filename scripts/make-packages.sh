@@ -156,7 +156,7 @@ make_archive() {
     cp LICENSE-APACHE LICENSE-MIT "$staged/THIRD-PARTY.gz" "$root/"
     echo "version = \"$version\"" >"$root/Cargo.toml"
     tar -C "$staged/archive" --sort=name --owner=0 --group=0 --numeric-owner \
-        --mtime="@$SOURCE_DATE_EPOCH" -czf "$out/$name.tar.gz" "$name"
+        --mtime="@$SOURCE_DATE_EPOCH" -I "gzip -n ${fast:+-1}" -cf "$out/$name.tar.gz" "$name"
     report "$out/$name.tar.gz"
 }
 

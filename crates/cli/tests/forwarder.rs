@@ -220,6 +220,13 @@ fn forwarder_reports_sources_and_targets_that_fail_until_they_work() {
     echo_once(&mut guest, &mut connect(port));
     host.await_state("later", "listening");
 
+    // The name of a VM; its port has another.
+    host.add_port("vm2-vsock", 4);
+    let vm_port = free_port();
+    host.ok(&format!("forward add vm --from tcp:127.0.0.1:{vm_port} --to vsock:vm2:22"));
+    host.await_state("vm", "listening");
+    echo_once(&mut host.guest("vm2-vsock"), &mut connect(vm_port));
+
     // A source in use: by another forward, and by another process until it ends.
     let same = host.causeway(&format!("forward add same {from} --to vsock:vm1:22")).output();
     let error = String::from_utf8(same.unwrap().stderr).unwrap();

@@ -142,14 +142,18 @@ fn forward_over_standard_input_reaches_a_guest() {
     let host_socket = control.socket.with_file_name("vm1.vsock");
     run(&control, "group add blue");
     let host = host_socket.display();
-    run(&control, &format!("port add vm1 --kind vsock --group blue --cid 3 --host-socket {host}"));
+    run(
+        &control,
+        &format!("port add vm1-vsock --kind vsock --group blue --cid 3 --host-socket {host}"),
+    );
     let refused = causeway(&control, "forward --stdio vsock:vm1:22").output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("the guest is not up"), "{text}");
-    let socket = control.socket.with_file_name("vm1.sock");
+    let socket = control.socket.with_file_name("vm1-vsock.sock");
     let mut guest = Sockets::new(VsockPort::attach(&socket, VsockOptions::default()).unwrap());
     guest.listen(Type::Stream, 22);
+    // By the name of the VM.
     let mut command = causeway(&control, "forward --stdio vsock:vm1:22");
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut process = Process(child);
@@ -177,6 +181,10 @@ fn forward_command_lines_are_checked() {
     run(&control, "group add blue");
     run(&control, "port add n --kind net --group blue");
     run(&control, "port add v --kind vsock --group blue --cid 3");
+    run(&control, "port add w-net --kind net --group blue");
+    run(&control, "port add w-vsock --kind vsock --group blue --cid 4");
+    run(&control, "port add two-a --kind vsock --group blue --cid 5 --vm two");
+    run(&control, "port add two-b --kind vsock --group blue --cid 6 --vm two");
     run(&control, "forward -j list");
     run(&control, "forward del gone --if-exists");
     for (words, status, says) in [
@@ -186,6 +194,8 @@ fn forward_command_lines_are_checked() {
         ("forward --from unix:/x --to vsock:gone:1", 3, "gone"),
         ("forward --from unix:/x --to vsock:n:1", 2, "not of kind vsock"),
         ("forward --from unix:/x --to vsock:v:1", 2, "no host_socket"),
+        ("forward --from unix:/x --to vsock:w:1", 2, "port w-vsock has no host_socket"),
+        ("forward --from unix:/x --to vsock:two:1", 3, "port \"two\" does not exist"),
         ("forward --all --from tcp:127.0.0.1:1", 2, "cannot be used with"),
         ("forward --all list", 2, "without a verb"),
         ("forward --from unix:/x --to unix:/y list", 2, "without a verb"),

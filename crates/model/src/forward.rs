@@ -45,7 +45,7 @@ impl FromStr for ForwardAddress {
         let wrong = |why: &str| {
             SpecError(format!(
                 "{text:?}: {why}; expected tcp:HOST:PORT, unix:PATH, vsock:NAME:PORT (a port of \
-                 causewayd), or vsock:/PATH:PORT (its host socket)"
+                 causewayd, or a VM), or vsock:/PATH:PORT (its host socket)"
             ))
         };
         let (kind, rest) = text.split_once(':').ok_or_else(|| wrong("it has no kind"))?;

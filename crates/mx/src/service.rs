@@ -687,7 +687,7 @@ impl Service for MxService {
         let Some(local_nic) = self.nics.get(&port) else { return Vec::new() };
         let guest = local_nic.guest.as_ref();
         let waits = guest.and_then(|guest| guest.warning(&local_nic.group));
-        let networks = local_nic.network.iter();
+        let networks = local_nic.network.as_ref().into_iter();
         let unread = networks.flat_map(|network| network.unread_endpoints(UNREAD_EVENTS_WARNED));
         let unread = unread.take(UNREAD_ENDPOINTS_NAMED_MAX).map(|(endpoint, time)| {
             format!(

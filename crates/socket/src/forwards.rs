@@ -3,8 +3,9 @@
 //! The controller keeps the operator's forwards and the last report of the process `causeway
 //! forward --all`, the forwarder. No socket is opened here: the forwarder asks for its
 //! tasks every second, listens, and connects to host sockets of ports as any process does. It is
-//! trusted as a client of the control socket is. Names of ports are resolved to host sockets at
-//! each request, so that a port may be added after the forward, and be replaced.
+//! trusted as a client of the control socket is. Names of ports, and of VMs with one socket device,
+//! are resolved to host sockets at each request, so that a port may be added after the forward, and
+//! be replaced.
 //!
 //! One forwarder is served at a time: another is refused until the first ends or has not reported
 //! for [`FORWARDER_TIME`] (5 s). The forwards are then shown as `no-forwarder`. A report about a
@@ -19,10 +20,11 @@ use causeway_model::commands::forwards::{Add, Delete, List, Report, Show};
 use causeway_model::counter::CounterDefinition;
 use causeway_model::limits::FORWARDS_MAX;
 use causeway_model::noun::name;
+use causeway_model::port::{VM_KEY, vm_name};
 use causeway_model::schema::{joined, values};
 use causeway_model::{
     CommandError, FORWARD_FIELDS, ForwardAddress, ForwardReport, ForwardSpec, ForwardState,
-    ForwardTask, ForwardView, ForwarderReport, Name, NounCall, NounError, NounResult,
+    ForwardTask, ForwardView, ForwarderReport, Name, NounCall, NounError, NounResult, PortSpec,
     RequestDispatch, SectionDefinition, ServiceRequest, VsockSpec,
 };
 
@@ -217,16 +219,30 @@ fn task(control: &Control<'_>, spec: &ForwardSpec) -> Result<ForwardTask, String
     })
 }
 
-/// Returns an address with the host socket of its port, if it names a port.
+/// Returns the port of a name, or the only socket device of the VM of that name.
+fn port_of<'a>(control: &'a Control<'_>, name: &Name) -> Option<&'a PortSpec> {
+    if let Ok((port, _)) = control.port(name) {
+        return Some(port);
+    }
+    let is_of_vm = |port: &&PortSpec| {
+        let vm = port.kind.options().get(VM_KEY).and_then(|vm| vm.as_str());
+        port.kind.get::<VsockSpec>().is_some() && vm_name(port.name.as_str(), vm) == name.as_str()
+    };
+    let mut ports = control.ports().filter(is_of_vm);
+    ports.next().filter(|_| ports.next().is_none())
+}
+
+/// Returns an address with the host socket of its port, if it names a port or a VM.
 fn resolved(control: &Control<'_>, address: &ForwardAddress) -> Result<String, String> {
     let (Some(port), ForwardAddress::Vsock { port: number, .. }) = (address.port_name(), address)
     else {
         return Ok(address.to_string());
     };
     let port_name: Name = port.parse().map_err(|_| format!("{port:?} is no name of a port"))?;
-    let (port, _) = control.port(&port_name).map_err(|_| {
+    let port = port_of(control, &port_name).ok_or_else(|| {
         format!("port {port_name} does not exist: add it (`causeway port add {port_name} …`)")
     })?;
+    let port_name = &port.name;
     let options = port.kind.get::<VsockSpec>();
     let options = options.ok_or_else(|| format!("port {port_name} is not of kind vsock"))?;
     let path = options.host_socket.ok_or_else(|| {

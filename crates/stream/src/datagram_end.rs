@@ -4,10 +4,10 @@
 //! datagram `VFKT` (vfkit, krunkit, libkrun) announces a socket and replaces the last, as its VMM
 //! was started again; a frame from another socket replaces a peer only if its socket is gone, and
 //! is dropped and counted otherwise. The port looks for the peer's socket at most once in
-//! [`PROBE_NS`] (100 ms), and drops such frames in between. A configured `peer` is never replaced.
-//! A sender without an address cannot be answered and is dropped too. UDP is connected to its
-//! remote address, so that the kernel drops all other datagrams; nothing proves that the source
-//! address is genuine.
+//! [`PROBE_NS`] (100 ms), and drops such frames in between. A configured `peer` is never replaced,
+//! and gets frames as soon as its socket is there, also before it sends. A sender without an address
+//! cannot be answered and is dropped too. UDP is connected to its remote address, so that the kernel
+//! drops all other datagrams; nothing proves that the source address is genuine.
 //!
 //! Datagrams wait in the socket while the forwarding service has no room for them; the kernel lets
 //! a Unix sender wait, and drops UDP. A datagram longer than the MTU permits is dropped. A peer
@@ -100,7 +100,11 @@ impl DatagramEnd {
         let peer = fixed.clone();
         match &peer {
             _ if socket.is_udp() => output.attach(Peer::Udp(socket.clone())),
-            Some(at) => output.attach(Peer::Unix(socket.clone(), at.clone())),
+            Some(at) => output.attach(Peer::Unix {
+                socket: socket.clone(),
+                to: at.clone(),
+                is_configured: true,
+            }),
             None => {}
         }
         let end = Self {
@@ -252,17 +256,26 @@ impl DatagramEnd {
         if self.peer.as_ref() == Some(from) {
             // The output forgot a peer that was gone for a while.
             if !core.output.has_peer() {
-                core.output.attach(Peer::Unix(self.socket.clone(), from.clone()));
+                self.attach(core, from);
             }
             return true;
         }
         if self.fixed.is_some() || !(announces || self.has_lost_peer(now_ns, core)) {
             return false;
         }
-        core.output.attach(Peer::Unix(self.socket.clone(), from.clone()));
+        self.attach(core, from);
         self.peer = Some(from.clone());
         self.is_heard = false;
         true
+    }
+
+    /// Sends frames to the socket at `to` from now on.
+    fn attach(&self, core: &PortCore, to: &SocketAddrUnix) {
+        core.output.attach(Peer::Unix {
+            socket: self.socket.clone(),
+            to: to.clone(),
+            is_configured: self.fixed.is_some(),
+        });
     }
 
     /// Returns whether the port has no peer, or one whose socket is gone.

@@ -10,8 +10,9 @@
 //! MiB) and frames longer than the MTU permits are dropped and counted at this port, as at a `net`
 //! port. An error of a stream ends the connection, and so does a peer whose wake-ups cost more than
 //! its share (`fabric::wakes`): the socket is shut down, and its reader reports the error. A
-//! datagram that the kernel refuses is dropped. A Unix peer whose socket is gone, a configured one
-//! too, is forgotten until it sends a frame; frames for it are dropped until then.
+//! datagram that the kernel refuses is dropped. A Unix peer without a socket is forgotten until it sends a
+//! frame. A configured peer is kept: each batch of frames is offered to its path, and dropped while
+//! no socket is there.
 //!
 //! # Budget
 //! One copy per frame into the queue, besides the kernel's, and one uncontended lock per frame. One
@@ -42,7 +43,14 @@ pub(crate) enum Peer {
     /// A connected stream.
     Stream(Arc<StreamSocket>),
     /// A Unix datagram socket of a process.
-    Unix(Arc<DatagramSocket>, SocketAddrUnix),
+    Unix {
+        /// The socket that sends.
+        socket: Arc<DatagramSocket>,
+        /// Address of the process's socket.
+        to: SocketAddrUnix,
+        /// The operator configured the address: it is kept while no socket is there.
+        is_configured: bool,
+    },
     /// The remote address of a UDP socket.
     Udp(Arc<DatagramSocket>),
 }
@@ -55,6 +63,8 @@ pub(crate) struct Output(Mutex<OutputState>);
 #[derive(Debug)]
 pub(crate) struct OutputState {
     peer: Option<Peer>,
+    /// The configured peer's socket was missing at the last attempt to send.
+    is_away: bool,
     queue: FrameQueue,
     /// The socket has no room: the shard goes on when it has.
     is_blocked: bool,
@@ -82,6 +92,7 @@ impl Output {
     pub fn new(frame_max: usize, stalled: Option<Sender<()>>) -> Self {
         Self(Mutex::new(OutputState {
             peer: None,
+            is_away: false,
             queue: FrameQueue::new(stalled.is_none()),
             is_blocked: false,
             failure: None,
@@ -102,7 +113,7 @@ impl Output {
         let mut state = self.lock();
         state.drop_peer();
         state.peer = Some(peer);
-        (state.failure, state.is_blocked) = (None, false);
+        (state.failure, state.is_blocked, state.is_away) = (None, false, false);
     }
 
     /// Removes the peer. Frames that wait are dropped.
@@ -110,9 +121,10 @@ impl Output {
         self.lock().drop_peer();
     }
 
-    /// Returns whether the output has a peer.
+    /// Returns whether the output has a peer, and did not find it missing at the last attempt.
     pub fn has_peer(&self) -> bool {
-        self.lock().peer.is_some()
+        let state = self.lock();
+        state.peer.is_some() && !state.is_away
     }
 
     /// Returns and forgets the error that ended the connection.
@@ -142,6 +154,10 @@ impl Output {
 impl OutputState {
     fn drop_peer(&mut self) {
         self.peer = None;
+        self.drop_frames();
+    }
+
+    fn drop_frames(&mut self) {
         let lost = self.queue.clear();
         add(&mut self.counters.down, lost);
     }
@@ -178,7 +194,7 @@ impl OutputState {
             self.counters.calls = self.counters.calls.wrapping_add(1);
             match &peer {
                 Peer::Stream(socket) => self.send_stream(socket),
-                Peer::Unix(socket, to) => {
+                Peer::Unix { socket, to, .. } => {
                     let datagrams = self.queue.datagrams().map(whole);
                     let sent = send_each_to(socket.as_ref().as_fd(), to, datagrams);
                     self.sent_datagrams(sent);
@@ -218,12 +234,15 @@ impl OutputState {
     fn sent_datagrams(&mut self, sent: io::Result<usize>) {
         let error = match sent.map_err(|error| Errno::from_io_error(&error)) {
             Ok(count) => {
-                self.denied = None;
+                (self.denied, self.is_away) = (None, false);
                 return self.queue.sent_frames(count);
             }
             Err(error) => error.unwrap_or(Errno::IO),
         };
-        let is_unix = matches!(self.peer, Some(Peer::Unix(..)));
+        let configured = match self.peer {
+            Some(Peer::Unix { is_configured, .. }) => Some(is_configured),
+            _ => None,
+        };
         match error {
             Errno::AGAIN | Errno::NOBUFS => {
                 self.is_blocked = true;
@@ -233,7 +252,13 @@ impl OutputState {
                 }
             }
             Errno::INTR => {}
-            Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET if is_unix => self.drop_peer(),
+            Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET if configured == Some(true) => {
+                self.is_away = true;
+                self.drop_frames();
+            }
+            Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET if configured.is_some() => {
+                self.drop_peer();
+            }
             _ => {
                 self.denied = Some(error).filter(|e| [Errno::ACCESS, Errno::PERM].contains(e));
                 // Also an ICMP error, which the kernel reports instead of sending.

@@ -18,9 +18,10 @@ use crate::limits::SECONDS_MAX;
 /// Examples of the help text.
 pub const EXAMPLES: &str = "\
 An address is tcp:HOST:PORT, unix:PATH, or vsock:NAME:PORT: a port of causewayd (kind vsock, with
-host_socket) and the AF_VSOCK port of its guest. vsock:/PATH:PORT names the host socket itself and
-needs no causewayd. From vsock, connections of the guest to CID 2 are accepted; to vsock, a program
-in the guest must listen. Names are resolved once, at the start.
+host_socket), or a VM with one port of that kind, and the AF_VSOCK port of the guest.
+vsock:/PATH:PORT names the host socket itself and needs no causewayd. From vsock, connections of
+the guest to CID 2 are accepted; to vsock, a program in the guest must listen. Names are resolved
+once, at the start.
 
 The verbs add, del and list change and show the forwards of causewayd ([[forward]] in its
 configuration). The process `causeway forward --all`, which the service causeway-forward starts,

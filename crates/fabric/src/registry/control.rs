@@ -85,6 +85,11 @@ impl<'a> Control<'a> {
         Ok((spec, key))
     }
 
+    /// Returns every port, in order of their names.
+    pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
+        self.core.ports.values().map(|(spec, _)| spec)
+    }
+
     /// Returns the name of the first service that has a capability.
     ///
     /// # Errors

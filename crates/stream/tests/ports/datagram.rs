@@ -126,6 +126,33 @@ fn dgram_port_with_a_configured_peer_hears_no_other() {
 }
 
 #[test]
+fn dgram_port_reaches_a_configured_peer_that_starts_late_or_again() {
+    let host = Host::new();
+    let mut b = host.peer("b", stream(2));
+    let peer = Some(host.path("vmm"));
+    host.add("a", PortKind::of(DgramSpec { peer, ..dgram(1) }));
+    // The path does not exist.
+    b.send(&frame(2, mac(1), b"too early"));
+    host.wait_counter_least("a", "receive_drop_down_total", 1);
+    let first = vmm(&host, &host.path("vmm"), "a");
+    b.send(&frame(2, mac(1), b"first"));
+    assert_eq!(receive(&first), frame(2, mac(1), b"first"));
+    first.send(&frame(1, mac(2), b"heard")).unwrap();
+    assert_eq!(b.receive(), frame(1, mac(2), b"heard"));
+    host.wait_state("a", PortState::Running);
+    // The path leads to a socket that is closed.
+    drop(first);
+    b.send(&frame(2, mac(1), b"lost"));
+    host.wait_counter_least("a", "receive_drop_down_total", 2);
+    host.wait_state("a", PortState::Listening);
+    std::fs::remove_file(host.path("vmm")).unwrap();
+    let second = vmm(&host, &host.path("vmm"), "a");
+    b.send(&frame(2, mac(1), b"second"));
+    assert_eq!(receive(&second), frame(2, mac(1), b"second"));
+    host.wait_state("a", PortState::Running);
+}
+
+#[test]
 fn dgram_port_over_udp_hears_its_remote_address_only() {
     let host = Host::new();
     let mut b = host.peer("b", stream(2));

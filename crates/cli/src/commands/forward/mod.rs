@@ -6,10 +6,10 @@
 //! | `list`, `add`, `del`: the daemon's forwards | [`list`] |
 //! | `--all`: runs the daemon's forwards | [`forwarder`], a [`worker`] process each |
 //!
-//! By hand, the verb looks the host sockets of named ports up at the daemon, opens the listeners,
-//! restricts the process, and serves with [`causeway_forward::Relay`] until SIGINT or SIGTERM. The
-//! daemon is not needed afterwards: while it restarts, connections to guests are refused, and later
-//! ones succeed again. Failed connections are reported on stderr, at most one in a second for each
+//! By hand, the verb looks the host sockets of named ports and VMs up at the daemon, opens the
+//! listeners, restricts the process, and serves with [`causeway_forward::Relay`] until SIGINT or
+//! SIGTERM. The daemon is not needed afterwards: while it restarts, connections to guests are
+//! refused, and later ones succeed again. Failed connections are reported on stderr, at most one in a second for each
 //! forward; counters go to stdout with `--stats`, and at the end with `-o json`.
 //!
 //! `commands::run` is the caller. The end of the process ends all connections.
@@ -28,11 +28,13 @@ use causeway_forward::{Address, Counters, Event, Forward, ForwardError, Relay, S
 use causeway_forward::{sandbox, stdio};
 use causeway_model::ForwardState;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::worker::WorkerStatus;
+use super::vm::vm_of;
 use super::{CommandContext, print, read_file};
 use crate::args::{Format, ForwardArgs};
+use crate::client::view;
 use crate::error::{Error, Result};
 use crate::limits::{FILE_BYTES_MAX, FORWARDER_INTERVAL};
 
@@ -224,9 +226,17 @@ fn resolve(cx: &CommandContext, address: &Address) -> Result<SocketAddress> {
     SocketAddress::resolve(address, |_| path.clone()).map_err(failed)
 }
 
-/// Returns the host socket of a port.
+/// Returns the host socket of a port, or of the only socket device of a VM.
 fn host_socket(cx: &CommandContext, name: &str) -> Result<PathBuf> {
-    let value = cx.client.get(&format!("/v1/ports/{name}"))?;
+    let value = match cx.client.get(&format!("/v1/ports/{name}")) {
+        Err(Error::NotFound(text)) => socket_device_of(cx, name)?.ok_or_else(|| {
+            Error::NotFound(format!(
+                "{text}, nor a VM {name:?} with one port of kind vsock; see `causeway port list`"
+            ))
+        })?,
+        port => port?,
+    };
+    let name = value["name"].as_str().unwrap_or(name);
     match value["host_socket"].as_str() {
         Some(path) => Ok(path.into()),
         None if value["kind"] == "vsock" => Err(Error::Usage(format!(
@@ -235,6 +245,18 @@ fn host_socket(cx: &CommandContext, name: &str) -> Result<PathBuf> {
         ))),
         None => Err(Error::Usage(format!("port {name} is not of kind vsock"))),
     }
+}
+
+/// Returns the port of a VM's only socket device; `None` if it has none, or several.
+fn socket_device_of(cx: &CommandContext, vm: &str) -> Result<Option<Value>> {
+    let ports: Vec<Value> = view(&cx.client.get("/v1/ports")?)?;
+    let mut found = Vec::new();
+    for port in ports.into_iter().filter(|port| port["kind"] == "vsock") {
+        if vm_of(&view(&port)?).as_deref() == Some(vm) {
+            found.push(port);
+        }
+    }
+    Ok(found.pop().filter(|_| found.is_empty()))
 }
 
 /// Returns a socket that becomes readable on SIGINT and SIGTERM, and its other end, a byte of which
