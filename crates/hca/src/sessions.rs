@@ -374,7 +374,7 @@ mod tests {
             queue_pair: 3,
             end,
             fault: Fault::default(),
-            ranges: Arc::default(),
+            its_use: Arc::default(),
             _count: Arc::default(),
         };
         let mut regions = Regions::new(RegionLimits::default());
@@ -392,11 +392,12 @@ mod tests {
 
     #[test]
     fn ranges_of_all_offers_of_a_port_are_bounded() {
-        let ((to, _notices), of_port) = (mailbox::<_>(8).unwrap(), Arc::default());
+        let ((to, _notices), of_port) = (mailbox::<_>(8).unwrap(), Arc::<SessionUse>::default());
         let end = ServingEnd { to, gate: TurnGate::default(), tag: 1 };
         let grant = || GrantRevocation {
             grant: Arc::new(MemoryGrant::new(end.clone())),
             ranges: AtomicUsize::new(0),
+            len: 4096,
             of_port: Arc::clone(&of_port),
         };
         let most = OFFERED_RANGES_OF_PORT_MAX / OFFER_RANGES_MAX;
@@ -409,6 +410,6 @@ mod tests {
         assert!(next.count(OFFER_RANGES_MAX));
         assert!(!grant().count(1));
         drop((next, grants));
-        assert_eq!(of_port.load(Ordering::Relaxed), 0);
+        assert_eq!(of_port.ranges.load(Ordering::Relaxed), 0);
     }
 }

@@ -314,7 +314,7 @@ fn rings_pull_into_lent_memory_copies_nothing_and_is_withdrawn() {
     backend.tell(&Event::Pulled { token: Token(0), status: Status::Success });
     assert!(matches!(next(&mut ours), TransportEvent::Chunk { len: 90_000, .. }));
     assert_eq!(ours.staging.lent[0], None);
-    assert_eq!(ours.staging.taken_back, []);
+    assert!(ours.staging.taken_back.is_empty());
     // The application gets the memory back with the loss of the peer, before the pull has ended.
     way(&mut ours).disconnect(PEER);
     assert_eq!(ours.staging.taken_back, [1]);
