@@ -6,7 +6,10 @@
 //! crosses to the dispatcher, the copy into the ring of the receiver, and an event that crosses
 //! back. A large message is offered, pulled by the other endpoint, and copied by the dispatcher
 //! from region to region. An answer, an event or room for a request may take 10 s; then the row is
-//! left out with the reason.
+//! left out with the reason. So is a refused connect or a failed send, and a stream that has not
+//! ended after 60 s. The endpoints belong to two NICs of the rig; the content is not checked.
+//! Nothing of the matching engine takes part: the rows measure the NIC side, and not what an
+//! application sees.
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd as _, OwnedFd};
