@@ -5,7 +5,8 @@
 //! server, and no daemon runs. [`Pair::carried`] and [`Pair::by_queue_pairs`] compare the adapters'
 //! counters around a program, because programs fall back to TCP without an error; without a daemon
 //! the counters are 0 and nothing is compared. A part that fails to start is an error with its
-//! console or log. Guests drop before the daemon.
+//! console or log. Guests drop before the daemon. All runs in the thread of the test; nothing is
+//! repeated after an error.
 
 use crate::daemon::{Adapter, Daemon, Setup};
 use crate::error::{Error, Result};
