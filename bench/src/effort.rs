@@ -4,7 +4,8 @@
 //! times. The default is 5 runs for each figure; `--quick` makes one, and shortens loops to a
 //! twentieth and observations to a quarter, so that the figures only show that a row works. The
 //! runs are rounds: `rounds` calls each measurement with one run at a time. The first run that
-//! fails ends the figure with its reason.
+//! fails ends the figure with its reason. A row that asks for few rounds gets at least one. Rows
+//! call it in the main thread.
 
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 //! Every row pins its client threads to [`CLIENT`] and its dispatcher, or the peer's switch, to
 //! [`SERVER`]; the floor is measured between the same two. Threads that a pinned thread starts
 //! inherit the core. A pin that fails is printed, and the row goes on. A pin holds until the thread
-//! pins itself again or ends. Called by the rows and peers in their own threads, and by the inner
-//! processes; the program needs two cores, and with one each pin of [`SERVER`] is refused.
+//! pins itself again or ends. Called by the rows and peers in their own threads, and by the process
+//! of the bare guest; the program needs two cores, and with one each pin of [`SERVER`] is refused.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 

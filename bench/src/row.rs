@@ -5,7 +5,9 @@
 //! why there is none; `rounds` asks for one run at a time. Ratios compare the figures of one round,
 //! and are above 1 where Causeway is better; whether more or less is better follows from the unit.
 //! A row names its kind of guest ([`Guest`]) and never mixes kinds. An aim is met or missed, or has
-//! no figure where its peer is left out; a missed aim is no error.
+//! no figure where its peer is left out; a missed aim is no error. The JSON of a row is read again
+//! by `progress`, for its time, and by people; a field that is added later is absent in files of
+//! earlier runs.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //! [`crate::ether`], [`crate::sock`], [`crate::lan`] and [`crate::boards`] own stages, in the
 //! thread of the world, and tests drive one directly. A command that the shard refuses, a failed
 //! system call and a frontend that runs out of answers ([`Stage::patience`]) are a [`StageError`];
-//! nothing is retried. A socket that was closed leaves its port to the shard.
+//! nothing is retried.
 
 use std::io;
 use std::os::fd::OwnedFd;

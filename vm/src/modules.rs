@@ -6,7 +6,8 @@
 //! [`crate::image`] and [`crate::rdma`] resolve the modules that go into an initramfs, in the order
 //! in which the agent loads them. Compressed modules are uncompressed by child processes. A module
 //! that is found nowhere counts as built into the kernel; a guest without it fails later, when it
-//! boots.
+//! boots. Each module is read once, in the thread of the caller; a module that cannot be read or
+//! uncompressed is an error.
 
 use crate::error::{Error, Result};
 use crate::process;

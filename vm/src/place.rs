@@ -3,7 +3,9 @@
 //! All modules of the crate find their files here. The cache is the folder `vm` of cargo's target
 //! directory; it keeps kernels, images and stored results until it is removed, and `cargo clean`
 //! removes it. [`lock`] serialises processes that fill the cache; the kernel releases the lock when
-//! its process ends. A lock blocks without a time limit.
+//! its process ends. A lock blocks without a time limit. A folder that cannot be created, and a
+//! lock file that cannot be opened, are errors; a second lock of the same name in one process waits
+//! for the first for ever.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};

@@ -5,7 +5,7 @@
 //! parses its JSON report. The agent serves TCP and AF_VSOCK in every guest. Content is compared by
 //! both ends. An exchange ends after its time limit with the figures so far, and its command is
 //! killed 40 s later; an exchange that fails, or whose content changed, is
-//! [`crate::Error::Traffic`].
+//! [`crate::Error::Traffic`]. Each function waits in the thread of the test, and repeats nothing.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;

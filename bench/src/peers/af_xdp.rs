@@ -3,7 +3,8 @@
 //! Rows of messages between hosts compare with it. The program `af_xdp.c` is compiled on the
 //! machine and started at both ends of a veth pair, each in a namespace and pinned to its core. An
 //! end may take 60 s to be ready, and 60 s to answer; both are killed then. Without a compiler,
-//! libxdp's headers or root, the peer is left out with the reason.
+//! libxdp's headers or root, the peer is left out with the reason. A failed run is not repeated.
+//! The benchmark waits in the thread of the row.
 
 use std::path::Path;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! child processes; a run may take 120 s (`--timeout`). A failed or unparsable run is the reason
 //! for which the row or the peer is left out. Parameters (MCA) select the transport by name,
 //! because Open MPI falls back to another without an error. Two hosts are namespaces, for which
-//! root is needed.
+//! root is needed. The benchmark waits in the thread of the row; a failed run is not repeated.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,8 @@
 //! Both ends must reach each other within 60 s; a stream that stalls for 20 s fails ([`super::tcp`]). A
 //! missing program or privilege leaves the peer out with the reason. The programs end and the
 //! folder is removed after the measurement. n2n's package requires a cipher; tinc is measured with
-//! and without.
+//! and without. A program that fails or does not come up is the reason, too. The benchmark waits in
+//! the thread of the row.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;

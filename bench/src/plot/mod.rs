@@ -4,7 +4,9 @@
 //! zero, or is logarithmic if the values differ by decades ([`axis`]). A whisker reaches from the
 //! smallest to the largest figure. Title, unit, direction ("higher is better") and conditions stand
 //! in the plot, so that a copied image explains itself. A series beyond the sixth repeats colours
-//! and markers. The functions are pure and write no file.
+//! and markers. The functions are pure and write no file. Points that are not finite or not above
+//! zero are left out, and a plot in which no series has two points is `None`. Texts are escaped.
+//! Each call stands alone; `published` draws the plots of the documents in its test.
 
 mod axis;
 

@@ -5,7 +5,8 @@
 //! The front end does the minimum of a guest's driver: it does not write frames before sending or
 //! read received frames. A switch therefore waits for it less than for DPDK's generator
 //! ([`switch`](super::switch)). The content is not checked; frames are counted, and a figure
-//! without progress fails with a reason.
+//! without progress fails with a reason. A peer that is not installed has no column, with the
+//! reason. Both ends are in the thread of the row.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -2,7 +2,9 @@
 //! OVS with DPDK. Both directions are summed; the generator has one core, the switch the other. A
 //! row never mixes ring types. Without testpmd the rows are left out, without OVS its column, each
 //! with the reason. The generator is a child process ([`crate::peers::testpmd`]); lost frames
-//! shrink the number in circulation, which lowers the figure.
+//! shrink the number in circulation, which lowers the figure. A row of packed rings is left out if
+//! the daemon does not offer them, or if the generator chooses others. A fault of a port fails the
+//! row; an answer of the generator may take 20 s.
 
 use std::time::Duration;
 

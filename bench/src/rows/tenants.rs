@@ -3,7 +3,8 @@
 //! `isolation` attaches one of [`ALL`] to the rig, in a group of its own, and calls its [`Work`]
 //! from the attacker's thread, in steps. These tenants break no rule: they send what a guest may
 //! send, as much as their rings hold (64 large frames, 1,024 connection requests). Frames and
-//! answers that come back are discarded.
+//! answers that come back are discarded. An error of a tenant's frontend, such as a closed port,
+//! counts as no work, and the attacker's thread goes on; a tenant that cannot attach fails the row.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort, VsockOptions, VsockPort};
 use causeway_model::{PortKind, VsockSpec};

@@ -13,8 +13,9 @@
 //! # Place
 //! Above `message` (matching) and `mxoe` (packets), below the API libraries. A message of the
 //! application passes [`Endpoint`], then the matching engine, then [`paths`]: a channel to a peer
-//! of this host, or rings to the NIC side for other hosts. The NIC side runs in the daemon, or here
-//! (`bypass`) if the NIC gives its processes a packet socket (direct mode).
+//! of this host, or rings to the NIC side for other hosts, and for peers of this host without a
+//! channel. The NIC side runs in the daemon, or here (`bypass`) if the NIC gives its processes a
+//! packet socket (direct mode).
 //!
 //! # Main types
 //! | type | content |

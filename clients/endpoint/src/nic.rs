@@ -141,11 +141,14 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Connects to the daemon of a NIC.
+    /// Connects to the daemon of a NIC. Blocks for the connect and the answer, at most
+    /// [`ANSWER_MAX`] (10 s) each; behind an adapter, for its commands and the answer.
     ///
     /// # Errors
-    /// [`Error::NoNic`], [`Error::UnknownNic`], [`Error::NoPermission`], [`Error::NoDaemon`]
-    /// if the socket refuses, or an error of the adapter; otherwise those of [`Self::over`].
+    /// [`Error::NoNic`] without any place, [`Error::UnknownNic`], [`Error::NoPermission`],
+    /// [`Error::NoDaemon`] if the socket refuses, [`Error::NoSession`] if the daemon behind an
+    /// adapter serves no messages, or another error of the adapter; otherwise those of
+    /// [`Self::over`].
     pub fn new(number: u32) -> Result<Self, Error> {
         let places = places();
         if places.is_empty() {
@@ -340,11 +343,13 @@ fn ask_all(ask: &dyn Fn() -> Option<ClientMessage>) -> Result<(u64, String), Err
     Err(last)
 }
 
-/// Returns the address of a NIC by its name; `localhost` is the first NIC.
+/// Returns the address of a NIC by its name; `localhost` is the first NIC. Asks the daemons one
+/// after the other, and blocks as [`Conversation::new`] does for each.
 ///
 /// # Errors
-/// [`Error::HostName`] if the name is invalid, [`Error::HostUnknown`] if no daemon knows it, or
-/// those of the conversation.
+/// [`Error::NoNic`] without any place ([`Error::UnknownNic`] for `localhost`), [`Error::HostName`]
+/// if the name is invalid, [`Error::HostUnknown`] if no daemon knows it, or those of the
+/// conversation.
 pub fn find(name: &str) -> Result<u64, Error> {
     let name = if name == "localhost" { of(0)?.name } else { name.to_owned() };
     ask_all(&|| Some(ClientMessage::Find { tag: 0, name: Name::new(&name)? })).map(|(nic, _)| nic)

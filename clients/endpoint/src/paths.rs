@@ -1,18 +1,22 @@
 //! Paths to peers: channels to endpoints of this host, which the daemon sets up on request
-//! (`control`), and rings to the NIC side for other hosts, if the NIC has a network. The matching
-//! engine uses both as one transport (`transport`). The paths outlive the daemon (`resume`).
+//! (`control`), and rings to the NIC side for other hosts, if the NIC has a network. Peers of this
+//! host without a channel (processes in guests, and processes with `CAUSEWAY_MX_CHANNELS=0`) are
+//! reached through the rings too, and count as peers of other hosts here. An endpoint behind an
+//! adapter, or without channels, has rings from the start; another endpoint gets them from the
+//! daemon with the first connect that needs them. The matching engine uses both as one transport
+//! (`transport`). The paths outlive the daemon (`resume`).
 //!
 //! # Limits
-//! Without a network ([`Paths::is_networked`] is false) connects to other hosts fail with
-//! `EndpointUnknown`. While the daemon is gone, channels go on, rings to the daemon fail their
-//! requests, and connects wait until `RESUME_WAIT` (5 s) after the daemon's end; then they and all
-//! later connects fail with `EndpointUnreachable`, until the next daemon answers (`resume`). Rings
-//! in direct mode go on. The daemon grants an endpoint at most 1,024 channels; of the channels to
-//! one target endpoint, all processes of a user together get at most 896, and a single process 64.
-//! A further connect fails with `NoResources`. A connect beyond 256 without an answer waits
-//! (`connects`). The paths have no lock and start no thread: all work happens within calls of the
-//! matching engine, which the caller serialises. A caller that sleeps must call [`Paths::arm`]
-//! before and [`Paths::disarm`] after; a peer does not ring otherwise.
+//! Without a network connects to other hosts fail with `EndpointUnknown`. While the daemon is gone,
+//! channels go on, rings to the daemon fail their requests, and connects wait until `RESUME_WAIT`
+//! (5 s) after the daemon's end; then they and all later connects fail with `EndpointUnreachable`,
+//! until the next daemon answers (`resume`). Rings in direct mode go on. The daemon grants an
+//! endpoint at most 1,024 channels; of the channels to one target endpoint, all processes of a user
+//! together get at most 896, and a single process 64. A further connect fails with `NoResources`. A
+//! connect beyond 256 without an answer waits (`connects`). The paths have no lock and start no
+//! thread: all work happens within calls of the matching engine, which the caller serialises. A
+//! caller that sleeps must call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not
+//! ring otherwise.
 //!
 //! # Place
 //! [`Endpoint`](crate::Endpoint) owns the paths and passes them to each call of the matching engine
@@ -252,7 +256,8 @@ impl Paths {
         self.rings.as_mut().is_some_and(|rings| rings.nudge()) || near
     }
 
-    /// Returns whether the endpoint reaches other hosts.
+    /// Returns whether the endpoint has rings, by which it reaches other hosts and peers of this
+    /// host without a channel.
     #[inline]
     pub fn is_networked(&self) -> bool {
         self.rings.is_some()

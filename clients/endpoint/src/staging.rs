@@ -1,5 +1,6 @@
-//! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
-//! This module allocates windows; the matching engine copies messages.
+//! Staging: memory for large messages through the rings (to and from other hosts, and peers of this
+//! host without a channel), lent to the NIC side and reused. This module allocates windows; the
+//! matching engine copies messages.
 //!
 //! Staging consists of *slabs* (a file each, or registered memory behind an adapter), which the
 //! daemon knows as regions; a message has a range in a slab (its *window*), at a multiple of 4 KiB.

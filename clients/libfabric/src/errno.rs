@@ -6,7 +6,8 @@
 //! decision about an error, writes no log and keeps no state: all texts are static.
 //!
 //! `rdm` maps the statuses of completions, `shell` and `fabric` the errors of calls, and
-//! `fi_cq_strerror` and `fi_eq_strerror` use the texts.
+//! `fi_cq_strerror` and `fi_eq_strerror` use the texts. All are pure functions, callable in any
+//! thread.
 
 use std::ffi::{CStr, c_char};
 

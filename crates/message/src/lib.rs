@@ -11,7 +11,8 @@
 //! Floor 4, beside `mxoe`; neither imports the other. A message passes: application, an API library
 //! (`libmyriexpress`, the libfabric provider), `causeway-endpoint`, [`Library`](library::Library),
 //! then either [`Channels`](library::Channels) (shared memory to an endpoint of this host) or
-//! [`Rings`](library::Rings) (shared memory to the NIC side, which sends packets to other hosts).
+//! [`Rings`](library::Rings) (shared memory to the NIC side, which sends packets to other hosts,
+//! and passes messages of endpoints of this host that have no channel).
 //!
 //! A [`Library`](library::Library) runs in the thread that calls it, which must hold the lock of
 //! the endpoint. At a limit a request fails with `NoResources` and starts nothing, or waits; a

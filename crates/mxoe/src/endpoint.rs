@@ -17,7 +17,9 @@
 //! removal of the NIC. The number of the peer is reused only after the host side's
 //! [`Request::Forget`](causeway_wire::mx::Request).
 //!
-//! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint.
+//! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint. All steps run to
+//! their end in the call of the NIC, in its thread. A peer that is removed already, and a repeated
+//! end, have no effect.
 
 use std::collections::VecDeque;
 

@@ -12,6 +12,8 @@
 //! begins. The state is kept per peer and forgotten when the own interface changes. Without
 //! [`NicConfig::wide`](crate::NicConfig) no jumbo frame is requested. Only pulled data uses jumbo
 //! frames; messages do not. [`pull`](crate::pull) asks before each request and reports arrivals.
+//! The module sends nothing, has no timer and cannot fail; its state is that of one peer, in the
+//! thread of the NIC.
 
 use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 

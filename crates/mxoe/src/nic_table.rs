@@ -6,7 +6,10 @@
 //! The table has at most [`KNOWN_NICS_MAX`] (1,024) NICs; a further NIC is not added, and its
 //! frames are dropped. A number is reused after the NIC was removed, so the caller ends the NIC's
 //! peers first ([`Nic::nic_remove`](crate::Nic::nic_remove)). The table finds no NICs and has no
-//! names: [`discovery`](crate::discovery) does. Used for each received and each sent frame.
+//! names: [`discovery`](crate::discovery) does. Used for each received and each sent frame. A
+//! second addition of a MAC returns its number and changes nothing; the mark of a local NIC
+//! ([`local`](crate::local)) stays until the removal. An unknown number or MAC is `None` or has no
+//! effect. Part of [`Nic`](crate::Nic): one thread at a time, without a lock.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -11,7 +11,9 @@
 //! packets of a previous connection are recognised; the oldest is forgotten first, and a peer at a
 //! forgotten address starts with generation 0. An *address* is a pair: number of the NIC in the
 //! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
-//! remote endpoint, from its opening to its close.
+//! remote endpoint, from its opening to its close. A call with the number of a removed peer is
+//! `None`; a second removal, and a second forget, have no effect. The table belongs to one endpoint
+//! and its thread, that of the NIC; it has no lock.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};

@@ -9,7 +9,8 @@
 //! pull of an earlier message is refused with a nack, and a late notification ignored; it wraps
 //! after 256 uses. A window reads no memory and sends nothing: [`pull_reply`](crate::pull_reply)
 //! does. [`transmit`](crate::transmit) opens windows; a notification, a cancel, a fault or the
-//! removal of region or peer closes them.
+//! removal of region or peer closes them. A local peer pulls from the same windows
+//! ([`local`](crate::local)). There is no lock: the thread of the NIC.
 
 use causeway_wire::mx::{PeerId, Token, Window};
 

@@ -5,9 +5,10 @@
 //! others on in batches, at most [`BATCHES_MAX`] (2) at a time and while the inbox of the
 //! forwarding service is not half full; without room the frames wait in the socket, so that a
 //! stream peer waits and none is lost here. The shard of the port calls both in its dispatcher's
-//! thread. The caller asks [`UplinkSender::has_room`] before each batch: a batch sent without room
-//! replaces the one that waits, whose frames are lost. A frame shorter than an Ethernet header is a
-//! runt. The report of a refused source address is given once, until another address is refused.
+//! thread. The callers, [`crate::stream_end`] and [`crate::datagram_end`], ask
+//! [`UplinkSender::has_room`] before each batch: a batch sent without room replaces the one that
+//! waits, whose frames are lost. A frame shorter than an Ethernet header is a runt. The report of a
+//! refused source address is given once, until another address is refused.
 
 use std::ops::Range;
 

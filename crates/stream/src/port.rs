@@ -9,7 +9,8 @@
 //! connects opens without its peer. It refuses `allowed_users` where the kernel reports no users:
 //! at TCP and datagram sockets. Until the forwarding service asks for the membership, no frame of
 //! the peer is read. [`Port::tick`] before the deadline has no effect; a late one delays the next
-//! attempt only. No call waits. Lines about a peer that comes and goes are limited in their rate.
+//! attempt to connect or to send. No call waits. Lines about a peer that comes and goes are limited
+//! in their rate.
 
 use std::io;
 use std::sync::Arc;

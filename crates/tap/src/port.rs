@@ -5,10 +5,10 @@
 //! which waits for the kernel's lock of network interfaces. A reason for a failure is logged once
 //! until it changes. An interface that is down stays open: the kernel refuses its frames until it
 //! is up again, and [`TapPort::warnings`] names the remedy. A renamed interface, or an interface
-//! that moved to another network namespace, goes on. Frames in both directions are dropped while
-//! the interface is not open, and counted for the group. [`TapPort::close`] and [`TapPort::end`]
-//! close it at once, although the carrier may live longer; a second call has no effect. A
-//! persistent interface stays in the kernel.
+//! that moved to another network namespace, goes on. While the interface is not open, frames of the
+//! group are dropped and counted. [`TapPort::close`] and [`TapPort::end`] close it at once,
+//! although the carrier may live longer; a second call has no effect. A persistent interface stays
+//! in the kernel.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

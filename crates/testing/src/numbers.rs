@@ -2,7 +2,8 @@
 //!
 //! The generator is predictable: it must not be used for keys or sessions. Numbers are below 2^44.
 //! Equal seeds give equal numbers on every machine. A test that fails should print its seed; the
-//! generator does not. Users: random tests of `ethernet`, `ring` and `socket`.
+//! generator does not. Users: random tests of `ethernet`, `ring` and `socket`. A generator belongs
+//! to one thread; a choice from an empty list panics.
 
 /// A linear congruential generator.
 #[derive(Debug, Clone)]

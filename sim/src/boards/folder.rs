@@ -3,7 +3,8 @@
 //!
 //! `super` creates one [`Folder`] for each world, below the system's folder for temporary files,
 //! and drops it with the world, which removes the folder and its files. The NICs' sockets lie
-//! there. A simulator that is killed leaves its folder behind.
+//! there. A simulator that is killed leaves its folder behind. All in the thread of the world; a
+//! folder that exists already, or cannot be made, is an error of the world.
 
 use std::io;
 use std::path::PathBuf;

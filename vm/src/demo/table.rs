@@ -3,7 +3,8 @@
 //! `super` collects the rows in a [`Report`], prints the text and writes the JSON file (`--json`),
 //! at the end of the run. Programs may read the JSON: [`Report::format`] is raised when a field
 //! changes its meaning. A row without a figure has its errors below the table. The module measures
-//! nothing; the only error is that of the file.
+//! nothing; the only error is that of the file. Everything runs in the main thread, once for each
+//! run; the JSON file of an earlier run is overwritten.
 
 use crate::rdma::Rdma;
 use crate::scene::{self, Scene};

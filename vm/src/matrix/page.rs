@@ -3,6 +3,7 @@
 //! `main` writes the page after each unit that ran and at the end, from all stored results; units
 //! without a result appear as *not run*. Reasons are cut to 200 characters and numbered below the
 //! tables. The page is replaced as a whole; an error is that of the file. Edits by hand are lost.
+//! It runs in the main thread of the matrix.
 
 use crate::store::{Record, Store};
 use crate::units::{Part, Unit};

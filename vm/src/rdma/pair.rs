@@ -6,7 +6,8 @@
 //! [`Pair::by_queue_pairs`] and [`Pair::by_nics`] compare the counters of adapters and NICs around a
 //! program, because programs fall back to TCP without an error; without a daemon the counters are 0
 //! and nothing is compared. A part that fails to start is an error with its
-//! console or log. Guests drop before the daemon.
+//! console or log. Guests drop before the daemon. All runs in the thread of the test; nothing is
+//! repeated after an error.
 
 use crate::daemon::{Adapter, Daemon, MxNic, Setup};
 use crate::error::{Error, Result};

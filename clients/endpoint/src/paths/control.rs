@@ -3,7 +3,7 @@
 //!
 //! A connect to a peer of this host ends with a channel (memory, doorbell, perhaps a process
 //! descriptor) or a refusal. A connect to another host is only admitted here; the rings then carry
-//! it, and wait for room.
+//! it, and wait for room; so is a connect to a peer of this host that has no channel.
 //!
 //! # Limits
 //! The functions do not block; they read all messages that have arrived. An invalid message or a

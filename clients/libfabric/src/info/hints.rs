@@ -7,7 +7,8 @@
 //! application's memory.
 //!
 //! `info` calls [`read`] for `fi_getinfo` and for a chosen `fi_info`; `shell::endpoint` calls
-//! [`read_address`].
+//! [`read_address`]. Both run in the thread of the application's call. Each call reads anew;
+//! nothing can fail.
 
 use std::ffi::{CStr, c_char, c_void};
 

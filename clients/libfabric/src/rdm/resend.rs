@@ -13,7 +13,8 @@
 //!
 //! # Limits
 //! Only eager messages to other hosts are kept, requests and replies included, and only if the
-//! endpoint has a network and is not in direct mode ([`Rdm::resends_to`]). The copies have no limit
+//! endpoint has rings when it opens and is not in direct mode ([`Rdm::resends_to`]). A peer of this
+//! host that is reached through the rings counts as one of another host. The copies have no limit
 //! of their own: acknowledgements and the limit of sends bound them. If the connect to the peer
 //! fails for good ([`connect`](super::connect)), or the peer reports a count that is impossible,
 //! its *flow* (the messages kept for it) is given up: they are lost, a warning is written, and

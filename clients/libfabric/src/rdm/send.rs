@@ -1,11 +1,11 @@
 //! Sends of messages: eager with a head, or a notice and a separate message with the bytes.
 //!
 //! A message is eager if head (16 bytes) and bytes together are within the eager limit of its path
-//! (32 KiB to a connected peer of another host, else 8 KiB) and its completion does not wait for
-//! delivery. Most eager messages leave at once and have no operation; the others occupy an
-//! operation until the engine has sent them. A message to a peer that is not connected yet waits in
-//! the queue of [`connect`](super::connect), a long message to another host, beyond the limit of
-//! offers, in [`deferred`](super::deferred).
+//! (32 KiB to a connected peer that is reached through the daemon, else 8 KiB) and its completion
+//! does not wait for delivery. Most eager messages leave at once and have no operation; the others
+//! occupy an operation until the engine has sent them. A message to a peer that is not connected
+//! yet waits in the queue of [`connect`](super::connect), a long message to another host, beyond
+//! the limit of offers, in [`deferred`](super::deferred).
 //!
 //! # Limits
 //! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), with `FI_EINVAL`

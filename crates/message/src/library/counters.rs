@@ -8,8 +8,10 @@
 //! message, also a truncated message, with the bytes that were received. There are no counters per
 //! peer and no packet counters (those are in `mxoe`). Counters wrap at 2^64 and are not reset.
 //!
-//! Written by the other modules of `library`; `causeway-endpoint` reads them by
-//! [`Library::counters`](super::Library::counters) for statistics.
+//! Written by the other modules of `library`; the API libraries read them by
+//! [`Library::counters`](super::Library::counters): `libmyriexpress` for `mx_get_info`, the
+//! libfabric provider for its statistics at the close of an endpoint. All under the lock of the
+//! endpoint.
 
 use causeway_wire::mx::Status;
 

@@ -5,8 +5,9 @@
 //! (except [`Channels`], up to 2 s for a peer that writes into this process when the peer or a
 //! receive is given up), has no clock ([`Library::tick`] sets the time) and takes no lock; a caller
 //! with several threads locks it. Each call that may send is given the [`Transport`]: [`Channels`]
-//! to endpoints of this host, [`Rings`] to the NIC side for other hosts, or both behind one
-//! implementation.
+//! to endpoints of this host, [`Rings`] to the NIC side, or both behind one implementation. A peer
+//! behind the rings is *remote* ([`is_remote`]) and named a peer of another host here, also where
+//! it is on this host without a channel: a process in a guest, or one that accepts no channels.
 //!
 //! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
 //! message costs no allocation after that. With [`REQUESTS_MAX`] (2^20) requests, calls that add a

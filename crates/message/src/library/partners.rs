@@ -11,7 +11,8 @@
 //!
 //! The table sends nothing and ends no requests: `library::connect` does. `library::progress` adds
 //! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent). All calls run under the lock of
-//! the endpoint.
+//! the endpoint. A [`Partner`] without state is `None` or false, never an error of its own; the
+//! callers turn it into [`Error::BadRequest`](super::Error) or `EndpointUnreachable`.
 
 use causeway_wire::mx::{Address, PeerId};
 

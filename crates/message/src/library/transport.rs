@@ -7,10 +7,10 @@
 //! [`Library::progress`](super::Library::progress).
 //!
 //! Implementations: [`Channels`](super::Channels) to endpoints of this host,
-//! [`Rings`](super::Rings) to the NIC side, and `causeway_endpoint`'s union of both. Calls come
-//! from the thread that holds the endpoint's lock. Messages, offers and the loss of one peer come
-//! in order; ends of sends and pulls may pass deferred messages, and events of different peers have
-//! no order.
+//! [`Rings`](super::Rings) to the NIC side for all other peers, and `causeway_endpoint`'s union of
+//! both. Calls come from the thread that holds the endpoint's lock. Messages, offers and the loss
+//! of one peer come in order; ends of sends and pulls may pass deferred messages, and events of
+//! different peers have no order.
 //!
 //! A message goes one of two ways. *Eager*: [`Transport::eager`], then [`TransportEvent::Message`].
 //! *Offered* (longer than [`Transport::eager_max`], or synchronous): [`Transport::offer`],

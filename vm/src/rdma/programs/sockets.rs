@@ -3,7 +3,8 @@
 //! The matrix and tests call [`streams`] and [`rsockets`] with two guests. Each program is a step
 //! that fails if a stream does not arrive complete and unchanged, or, for SMC-R and rsockets, if
 //! the adapters' counters show that the Ethernet interface carried the content: both fall back to
-//! TCP where RDMA fails. The suite whose kernel has no SMC records the step as unavailable.
+//! TCP where RDMA fails. The suite whose kernel has no SMC records the step as unavailable. They
+//! run in the thread of the test, each program once.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::STREAM_BYTES;

@@ -2,7 +2,9 @@
 //!
 //! Parsing checks ranges (lengths up to [`LEN_MAX`] (256 MiB)) and not the existence of NICs,
 //! endpoints or the library. `main` dispatches a [`ToolCommand`]. There is no configuration file
-//! and no environment variable of the tool itself; `libmyriexpress` reads its own.
+//! and no environment variable of the tool itself; `libmyriexpress` reads its own. A wrong command
+//! line ends the program in the parser, with status 2, before the library is loaded. Everything
+//! runs in the only thread.
 
 use std::path::PathBuf;
 

@@ -5,7 +5,9 @@
 //! invalid; the number of messages has no limit here. In a stream a side keeps 64 messages pending,
 //! or as many as have 64 MiB together, but at least 4 ([`BenchRequest::window`]). The key [`KEY`]
 //! (0xca5e) is public: it separates the tool from other applications and protects nothing.
-//! `measure` sends requests; `serve` parses them; `traffic` runs them.
+//! `measure` sends requests; `serve` parses them; `traffic` runs them. Each measurement has its own
+//! request; a request is sent once, and has no answer of its own: the messages of the measurement
+//! follow. All in the only thread.
 
 /// Key of the endpoints of this tool.
 pub const KEY: u32 = 0xca5e;

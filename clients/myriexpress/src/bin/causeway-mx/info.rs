@@ -4,7 +4,7 @@
 //! hosts nor counters (`causeway peer list` and `causeway stats` do). A NIC whose name cannot be
 //! found has an empty name. Without a NIC `libmyriexpress` cannot be initialised, and the command
 //! fails; with a library that initialises all the same, the list is empty, and a hint goes to
-//! standard error.
+//! standard error. `main` calls it once, in the only thread.
 
 use std::io::Write as _;
 

@@ -25,7 +25,8 @@
 //! valid for the receiver: the library does. An unknown kind or a length above 2^32 - 1 is invalid,
 //! and the caller closes the channel; a help event with invalid addresses is ignored, and an offer
 //! with such is pulled. The format has no version: both ends are of one daemon's installation.
-//! `channels::transport` writes the events; `Channels` reads them.
+//! `channels::transport` writes the events; `Channels` reads them. Both run in a thread of the
+//! application that holds the endpoint, one at each end of the channel.
 
 use causeway_channel::{Event, EventHead};
 use causeway_wire::mx::{PeerId, Token};

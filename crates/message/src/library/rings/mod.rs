@@ -1,6 +1,7 @@
-//! Rings: the transport to peers of other hosts, by shared memory between the matching engine and
-//! the NIC side (in the daemon, or in the same process). This module encodes requests and decodes
-//! events; it builds no packets, and does not retransmit or find NICs.
+//! Rings: the transport to peers of other hosts, and to peers of this host without a channel, by
+//! shared memory between the matching engine and the NIC side (in the daemon, or in the same
+//! process). This module encodes requests and decodes events; it builds no packets, and does not
+//! retransmit or find NICs.
 //!
 //! Large messages use memory that the NIC side can access: *staging*, which the owner of the rings
 //! provides ([`Staging`]). An offered message is copied into it before the offer; a pulled message
@@ -710,7 +711,8 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     }
 }
 
-/// Returns whether a peer is reached through rings.
+/// Returns whether a peer is reached through rings: a peer of another host, or one of this host
+/// without a channel.
 #[inline]
 pub fn is_remote(peer: PeerId) -> bool {
     peer.0 & 1 == 1 && peer != PeerId::NONE
