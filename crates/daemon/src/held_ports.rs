@@ -15,8 +15,8 @@
 //! [`crate::lifecycle`].
 //!
 //! Calls may come from any thread. A mutex serialises additions and deletions of held ports, and a
-//! request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder starts; an
-//! addition that the holder refuses is undone. [`crate::fabric::SocketOwner`] is the wrapper
+//! request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder starts, and 30 s
+//! while causewayd starts; an addition that the holder refuses is undone. [`crate::fabric::SocketOwner`] is the wrapper
 //! outside, [`causeway_fabric::Handle`] the fabric inside.
 
 use std::collections::BTreeMap;
@@ -110,6 +110,8 @@ struct HolderState {
     client: Option<Client>,
     /// The held ports, as they were described to the holder.
     ports: BTreeMap<Name, HeldPort>,
+    /// All configured ports were added: a holder that answers late delays an operator's call.
+    has_started: bool,
 }
 
 impl std::fmt::Debug for HeldPortsFabric {
@@ -137,7 +139,7 @@ impl HeldPortsFabric {
             Err(error) => return Err(error),
         };
         let found = client.is_some();
-        let state = Mutex::new(HolderState { client, ports: BTreeMap::new() });
+        let state = Mutex::new(HolderState { client, ..HolderState::default() });
         Ok(Self { inner, policy, dir, starter, found, state })
     }
 
@@ -157,7 +159,11 @@ impl HeldPortsFabric {
     /// The holder does not answer.
     pub fn confirm_ports(&self) -> Result<(), HolderError> {
         let mut state = self.state();
-        state.client.as_mut().map_or(Ok(()), Client::synced)?;
+        state.has_started = true;
+        if let Some(client) = &mut state.client {
+            client.synced()?;
+            client.end_start()?;
+        }
         let held = state.ports.values().map(|port| port.inner.clone()).collect();
         remove_stale(&self.dir, &held);
         Ok(())
@@ -247,7 +253,7 @@ impl HeldPortsFabric {
     /// Replaces the inner path by the public path.
     fn show(&self, view: &mut PortView) {
         let mut state = self.state();
-        let HolderState { client, ports } = &mut *state;
+        let HolderState { client, ports, .. } = &mut *state;
         let Some(held) = ports.get(&view.spec.name) else { return };
         view.spec.socket.clone_from(&held.public);
         // The holder checks the users of held ports. If it does not answer, the numbers stay 0.
@@ -270,6 +276,9 @@ impl HolderState {
                 let mut client = Client::reach(dir, |dir| starter.start(dir))?;
                 for port in self.ports.values() {
                     client.add(port.clone())?;
+                }
+                if self.has_started {
+                    client.end_start()?;
                 }
                 client
             }

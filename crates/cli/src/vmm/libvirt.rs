@@ -14,7 +14,7 @@ use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Attachment, Element, Parts};
 use super::quote::xml;
 use super::version::{QemuChoice, Vectors};
-use super::{AttachError, Machine, qemu};
+use super::{ADAPTER_NOTE, AttachError, Machine, qemu};
 
 /// The offloads that a guest which attaches XDP programs must not have.
 const NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
@@ -56,11 +56,12 @@ fn notes(machine: &Machine, choice: &QemuChoice) -> Vec<String> {
         let program = program.display();
         notes.push(format!("For QEMU {version}, the version of {program} on this host."));
     }
-    if machine.devices.iter().any(|device| device.kind == DeviceKind::Adapter) {
+    if machine.has_adapter() {
         notes.push(
             "The RDMA adapter needs QEMU 10.1 or later: older versions have no vfio-user-pci."
                 .into(),
         );
+        notes.push(ADAPTER_NOTE.into());
     }
     let further: Vec<&str> = machine.further().map(|device| device.socket.as_str()).collect();
     if !further.is_empty() {

@@ -75,6 +75,11 @@ pub enum Vmm {
     Firecracker,
 }
 
+/// Note about a guest with an RDMA adapter, for QEMU and libvirt.
+const ADAPTER_NOTE: &str = "Do not migrate this guest, and do not unplug its RDMA adapter: QEMU neither \
+                            saves the adapter's state nor refuses the migration, and QEMU 11.1 aborts \
+                            at device_del.";
+
 /// The devices and the memory of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -213,6 +218,11 @@ impl Machine {
             DeviceKind::Net(net) => Some((device, net)),
             _ => None,
         })
+    }
+
+    /// Returns whether a device is an RDMA adapter.
+    fn has_adapter(&self) -> bool {
+        self.devices.iter().any(|device| device.kind == DeviceKind::Adapter)
     }
 
     /// Returns the devices that are no network devices.

@@ -11,7 +11,7 @@ use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Argument, Attachment, Parts};
 use super::quote;
 use super::version::{QemuChoice, QemuVersion};
-use super::{AttachError, Machine};
+use super::{ADAPTER_NOTE, AttachError, Machine};
 
 /// Options of a device for a guest that attaches XDP programs, which would drop frames with pending
 /// offloads. QEMU reads them from the device's arguments.
@@ -64,6 +64,9 @@ fn notes(machine: &Machine, choice: &QemuChoice) -> Vec<String> {
              size. Omit -m, or give it the same size."
         ),
     });
+    if machine.has_adapter() {
+        notes.push(ADAPTER_NOTE.into());
+    }
     if machine.nets().next().is_some()
         && choice.version().is_some_and(QemuVersion::needs_no_vectors)
     {
@@ -259,6 +262,8 @@ mod tests {
         assert_eq!((&device["driver"], &device["rombar"]), (&"vfio-user-pci".into(), &0.into()));
         assert_eq!(device["socket"]["path"], "/run/c/r.sock", "{shown}");
         assert!(shown.contains("share=on") && !shown.contains("chardev"), "{shown}");
+        assert!(shown.contains("# Do not migrate this guest"), "{shown}");
+        assert!(!text(vec![vsock()], &choice("11.1")).contains("migrate"));
         let machine = Machine::new(vec![net(1), adapter()], None);
         let error = attachment(&machine, &choice("10.0")).unwrap_err().to_string();
         assert!(error.contains("QEMU 10.0") && error.contains("10.1 or later"), "{error}");

@@ -12,8 +12,8 @@ use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
 use causeway_wire::mlx5::work_request::{DataSegment, RemoteAddressSegment, SendOpcode};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const MEMORY: u64 = 16 << 20;
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const MEMORY: u64 = 16 << 20;
 /// Address of registered memory for work requests.
 const START: u64 = 0x10_0000;
 const BUFFER: u64 = 64 << 10;

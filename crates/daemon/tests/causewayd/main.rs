@@ -1,6 +1,7 @@
 //! Tests of the daemon through its control socket: one program, because linking is most of the
 //! build.
 
+mod adapter_links;
 mod adapters;
 mod apply;
 mod client_mode;

@@ -340,6 +340,30 @@ fn restart_held_guests_survive_a_clean_stop_but_not_a_release() {
     life.release(&dir);
 }
 
+/// A host that is busy for seconds delays the start of causewayd.
+#[test]
+fn restart_waits_for_a_holder_that_answers_late() {
+    let dir = Dir::new();
+    let setting = HoldSetting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let file = config(&dir, setting);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
+    let holder = i32::try_from(info["holder_pid"].as_u64().unwrap()).unwrap();
+    let holder = rustix::process::Pid::from_raw(holder).unwrap();
+    let signal = |signal| rustix::process::kill_process(holder, signal).unwrap();
+    let _guest = vsock(&dir, "a", setting);
+    await_state(&dir, "a-vsock", "running");
+    life.kill();
+    signal(rustix::process::Signal::STOP);
+    let start = DaemonProcess::start(CAUSEWAYD, &file);
+    thread::sleep(causeway_holder::limits::CONTROL_TIMEOUT + Duration::from_millis(500));
+    signal(rustix::process::Signal::CONT);
+    let mut life = start.ready(&dir);
+    // The frontend did not reconnect.
+    await_state(&dir, "a-vsock", "running");
+    life.release(&dir);
+}
+
 #[test]
 fn restart_held_guests_survive_a_failed_start() {
     let dir = Dir::new();
