@@ -36,6 +36,9 @@ if [ "$(id -u)" -ne 0 ] || ! command -v umoci >/dev/null; then
 fi
 mkdir "$work/oci"
 tar -C "$work/oci" -xf "$archive"
+grep -q '"org.opencontainers.image.ref.name":"localhost/causeway:[0-9.]*"' "$work/oci/index.json" ||
+    fail "the image has no name: $(cat "$work/oci/index.json")"
+sed -i 's|"localhost/causeway:[0-9.]*"|"latest"|g' "$work/oci/index.json"
 umoci unpack --image "$work/oci:latest" "$work/bundle" 2>"$work/log" || fail "umoci unpack"
 root=$work/bundle/rootfs
 grep -qz '"args": \[[[:space:]]*"/usr/bin/causewayd"[[:space:]]*\]' "$work/bundle/config.json" ||

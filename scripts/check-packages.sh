@@ -274,7 +274,7 @@ check_upgrade() {
     expect '65536 bytes there and back' inside /root/vsock-client /run/causeway/vm2-vsock.sock 3 8 65536
     wait "$server" || fail "the server ended with an error: $(cat "$work/server")"
     end_load
-    ! guest_usable || guest_goes_on 60
+    ! guest_usable || guest_goes_on 120
     # A restart of the holder, by contrast, disconnects the frontend.
     listen 9
     expect_state running

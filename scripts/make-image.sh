@@ -45,5 +45,10 @@ umoci config --image "$image" --clear=config.entrypoint --config.entrypoint /usr
     --config.label "org.opencontainers.image.version=$version" \
     --config.label "org.opencontainers.image.licenses=Apache-2.0 OR MIT"
 umoci gc --layout "$work/oci"
+# The name that `podman load`, and containerd and Docker, give the image. A tag of umoci has no colon.
+name=localhost/causeway:$version
+sed -i "s|\"org.opencontainers.image.ref.name\":\"latest\"|\"io.containerd.image.name\":\"$name\",\"org.opencontainers.image.ref.name\":\"$name\"|" \
+    "$work/oci/index.json"
+grep -q "$name" "$work/oci/index.json" || die "the image has no name"
 tar -C "$work/oci" --sort=name --owner=0 --group=0 --numeric-owner -cf "$out/causeway-$version-oci.tar" .
 echo "make-image: made causeway-$version-oci.tar"

@@ -33,9 +33,10 @@
 //!
 //! # Limits and errors
 //! An interface that is missing, in use or not permitted does not fail the port: the port is in the
-//! state `connecting`, with a warning that names the remedy, and opens the interface once it can.
-//! One descriptor is opened per interface: several queues of one interface are not used. The daemon
-//! needs `/dev/net/tun`; CAP_NET_ADMIN only to create interfaces.
+//! state `connecting`, with a warning that names the remedy, and opens the interface once it can. One
+//! descriptor is opened per interface: several queues of one interface are not used. The daemon needs
+//! `/dev/net/tun`; CAP_NET_ADMIN only to create interfaces and to set their IP addresses. The
+//! daemon enters no other network namespace: an interface is created in its own.
 //!
 //! ```
 //! use causeway_fabric::Service;

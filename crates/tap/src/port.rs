@@ -64,6 +64,7 @@ impl TapPort {
     pub(crate) fn open(&mut self, cx: &Context<'_>, value: u32) -> bool {
         let options = TapOptions {
             address: (!self.spec.learn).then_some(self.spec.mac.0),
+            ip: self.spec.ip_address(),
             mtu: self.spec.mtu,
             offloads: self.spec.offloads == TapOffloads::All,
             persistent: self.spec.persistent,

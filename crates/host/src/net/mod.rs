@@ -1,5 +1,5 @@
-//! Packet sockets, their filters and receive rings, TAP interfaces, batched sends, I/O between
-//! sockets and guest memory, and options of UDP and TCP sockets.
+//! Packet sockets, their filters and receive rings, TAP interfaces with their IP addresses, batched
+//! sends, I/O between sockets and guest memory, and options of UDP and TCP sockets.
 //!
 //! The modules move bytes between sockets and memory; they read no header beyond the link layer,
 //! choose no destination, and retry nothing. No call waits for a peer; opening a TAP interface and
@@ -10,6 +10,7 @@
 pub mod app_memory;
 pub mod bpf;
 pub mod guest_io;
+mod ip_address;
 pub mod receiver;
 pub mod rx_ring;
 pub mod send;

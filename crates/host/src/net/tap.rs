@@ -16,6 +16,7 @@
 use std::fs::File;
 use std::io;
 use std::mem::zeroed;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::net::guest_io::write_frame;
+use crate::net::ip_address;
 
 /// Length of the header before each frame, in bytes.
 pub const TAP_HEADER_BYTES: usize = 10;
@@ -40,6 +42,9 @@ const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 pub struct TapOptions {
     /// Address that the interface gets; `None` keeps its address.
     pub address: Option<[u8; 6]>,
+    /// IP address that the interface gets if it does not have it, and the length of the prefix in
+    /// bits; `None` keeps the addresses.
+    pub ip: Option<(IpAddr, u8)>,
     /// MTU of an interface that is created, in bytes.
     pub mtu: u16,
     /// Whether frames have unfinished checksums and segments.
@@ -79,6 +84,11 @@ pub enum TapError {
     /// The interface is no TAP interface.
     #[error("interface {0} is no TAP interface: name another, or delete it with `ip link del {0}`")]
     Foreign(String),
+    /// The interface does not get its IP address.
+    #[error(
+        "interface {0}: cannot set the address {1}: {2}; without the capability CAP_NET_ADMIN, run `ip address add {1} dev {0}` as root"
+    )]
+    Address(String, String, io::Error),
     /// Another error of the kernel.
     #[error("interface {0}: cannot {1}: {2}")]
     Host(String, &'static str, io::Error),
@@ -120,7 +130,7 @@ pub struct TapInterface {
 }
 
 /// Returns a request about an interface.
-fn request_for(name: &str) -> libc::ifreq {
+pub(super) fn request_for(name: &str) -> libc::ifreq {
     // SAFETY: an all-zero request is valid: an empty name and numbers.
     let mut request: libc::ifreq = unsafe { zeroed() };
     // The last byte stays zero and ends the name.
@@ -138,7 +148,11 @@ fn name_in(request: &libc::ifreq) -> String {
 }
 
 /// Makes a request that the kernel may overwrite with an answer.
-fn ioctl(fd: BorrowedFd<'_>, code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+pub(super) fn ioctl(
+    fd: BorrowedFd<'_>,
+    code: libc::Ioctl,
+    request: &mut libc::ifreq,
+) -> io::Result<()> {
     // SAFETY: the codes of this module read and write one `ifreq`.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -245,7 +259,9 @@ impl TapInterface {
         if self.is_created {
             self.finish(name, options).map_err(host("set its owner, MTU and state"))?;
         }
-        Ok(())
+        let Some((ip, prefix)) = options.ip else { return Ok(()) };
+        ip_address::set(name, ip, prefix)
+            .map_err(|e| TapError::Address(name.to_owned(), format!("{ip}/{prefix}"), e))
     }
 
     /// Configures a created interface.

@@ -7,6 +7,8 @@
 //! do not open the interface and do not compare with interfaces of other ports: the kernel gives an
 //! interface to one program only.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -36,6 +38,12 @@ table! {
         /// dropped unless learn is set; the interface then keeps its own address.
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
+        /// IP address of the interface with the length of its prefix, as 10.0.0.1/24: the host is a
+        /// member of the group by this address. The daemon sets the address when it opens an
+        /// interface that does not have it, which takes CAP_NET_ADMIN.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String> => ValueType::Text(Form { placeholder: "IP/PREFIX", check: check_address }),
+            DefaultValue::NoneMeans("the addresses of the interface stay as they are");
         /// Largest payload of a frame, in bytes; the MTU of an interface that the daemon creates.
         mtu: u16 => ValueType::Integer { min: MTU_MIN as u64, max: u16::MAX as u64, unit: "BYTES" },
             DefaultValue::Derived("1500, or less if the links of the group carry less");
@@ -50,6 +58,29 @@ table! {
         /// so that addresses, routes and connections of the host outlive a restart.
         #[serde(default = "is_persistent")]
         persistent: bool => ValueType::Boolean, DefaultValue::Boolean(true);
+    }
+}
+
+/// Parses an IP address with the length of its prefix.
+fn parse_address(text: &str) -> Option<(IpAddr, u8)> {
+    let (ip, prefix) = text.split_once('/')?;
+    let (ip, prefix) = (ip.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
+    let longest = if ip.is_ipv4() { 32 } else { 128 };
+    let fits = !ip.is_unspecified() && !ip.is_multicast() && (1..=longest).contains(&prefix);
+    fits.then_some((ip, prefix))
+}
+
+fn check_address(text: &str) -> Result<(), String> {
+    let wrong =
+        || format!("{text:?}: expected an IP address and the length of its prefix, as 10.0.0.1/24");
+    parse_address(text).map(drop).ok_or_else(wrong)
+}
+
+impl TapSpec {
+    /// Returns the IP address of the interface and the length of its prefix in bits, if the daemon
+    /// sets one.
+    pub fn ip_address(&self) -> Option<(IpAddr, u8)> {
+        self.address.as_deref().and_then(parse_address)
     }
 }
 
@@ -86,6 +117,9 @@ impl PortOptions for TapSpec {
     }
 
     fn check(&self) -> Result<(), String> {
+        if let Some(address) = &self.address {
+            check_address(address).map_err(|text| format!("address: {text}"))?;
+        }
         // The kernel takes a percent sign as a pattern, and would choose another name.
         if self.interface.contains(['%', ':']) {
             return Err(format!("interface: {:?}: expected no % and no :", self.interface));
@@ -93,5 +127,29 @@ impl PortOptions for TapSpec {
         RawSpec::check_interface(&self.interface).map_err(|text| {
             format!("interface: {text} (without the key, the name of the port is used)")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tap_addresses_have_a_prefix_and_are_unicast() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(parse_address("10.0.0.1/24"), Some((ip("10.0.0.1"), 24)));
+        assert_eq!(parse_address("fd00::1/64"), Some((ip("fd00::1"), 64)));
+        for text in [
+            "10.0.0.1",
+            "10.0.0.1/0",
+            "10.0.0.1/33",
+            "::1/129",
+            "0.0.0.0/8",
+            "224.0.0.1/4",
+            "a/8",
+            "",
+        ] {
+            assert!(check_address(text).unwrap_err().contains("as 10.0.0.1/24"), "{text}");
+        }
     }
 }

@@ -226,7 +226,8 @@ fn tap_reaches_a_vmm_with_an_interface_of_its_own_by_a_bridge() {
         // The test is the VMM, as Firecracker.
         ip("tuntap add fc0 mode tap vnet_hdr");
         ip("link set fc0 up");
-        let options = TapOptions { address: None, mtu: 1500, offloads: true, persistent: false };
+        let options =
+            TapOptions { address: None, ip: None, mtu: 1500, offloads: true, persistent: false };
         let vmm = TapInterface::open("fc0", &options).unwrap();
         // With snooping, the bridge would send reports of IGMP.
         ip("link add br0 type bridge mcast_snooping 0");

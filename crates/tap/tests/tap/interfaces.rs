@@ -28,7 +28,7 @@ fn shown(name: &str) -> String {
 }
 
 const OPTIONS: TapOptions =
-    TapOptions { address: None, mtu: 1500, offloads: true, persistent: false };
+    TapOptions { address: None, ip: None, mtu: 1500, offloads: true, persistent: false };
 
 #[test]
 fn tap_interface_that_is_down_drops_and_returns() {
@@ -113,6 +113,34 @@ fn tap_interface_outlives_the_daemon_only_if_it_is_persistent() {
 }
 
 #[test]
+fn tap_interface_gets_its_ip_address_whenever_it_is_created() {
+    in_namespace("interfaces::tap_interface_gets_its_ip_address_whenever_it_is_created", || {
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "0").unwrap();
+        let rig = Rig::new();
+        let with =
+            |name, n, address: &str| TapSpec { address: Some(address.into()), ..tap(name, n) };
+        rig.tap(with("ct0", 1, "10.9.0.1/22"));
+        rig.tap(with("ct1", 2, "fd00:9::1/64"));
+        let has_both =
+            || shown("ct0").contains("10.9.0.1/22") && shown("ct1").contains("fd00:9::1/64");
+        assert!(has_both(), "{} {}", shown("ct0"), shown("ct1"));
+        for name in ["ct0", "ct1"] {
+            ip(&format!("link del {name}"));
+            rig.wait_state(name, PortState::Connecting);
+            rig.wait_state(name, PortState::Running);
+        }
+        assert!(has_both(), "{} {}", shown("ct0"), shown("ct1"));
+        // A restart finds the address, and further addresses of the operator.
+        ip("addr add 10.8.0.1/24 dev ct0");
+        drop(rig);
+        let rig = Rig::new();
+        rig.tap(with("ct0", 1, "10.9.0.1/22"));
+        rig.tap(with("ct1", 2, "fd00:9::1/64"));
+        assert!(has_both() && shown("ct0").contains("10.8.0.1/24"), "{}", shown("ct0"));
+    });
+}
+
+#[test]
 fn tap_interfaces_of_others_are_refused_with_a_remedy() {
     in_namespace("interfaces::tap_interfaces_of_others_are_refused_with_a_remedy", || {
         let rig = Rig::new();
@@ -145,14 +173,26 @@ fn tap_interface_without_a_capability_must_exist() {
         ip("tuntap add ours mode tap");
         ip("tuntap add theirs mode tap user 4242");
         ip("link set ours up");
+        ip("address add 10.9.0.1/24 dev ours");
         // Capabilities belong to a thread.
         let opened = std::thread::spawn(|| {
             let none = CapabilitySet::empty();
             let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
             rustix::thread::set_capabilities(None, sets).unwrap();
-            ["ours", "theirs", "missing"].map(|name| TapInterface::open(name, &OPTIONS))
+            let ip = |last| Some((std::net::IpAddr::from([10, 9, 0, last]), 24));
+            let addressed = [1, 2].map(|n| {
+                TapInterface::open("ours", &TapOptions { ip: ip(n), ..OPTIONS }).map(drop)
+            });
+            (
+                ["ours", "theirs", "missing"].map(|name| TapInterface::open(name, &OPTIONS)),
+                addressed,
+            )
         });
-        let [ours, theirs, missing] = opened.join().unwrap();
+        let ([ours, theirs, missing], [has, lacks]) = opened.join().unwrap();
+        // The interface has the first address, and needs a capability for the second.
+        assert!(has.is_ok(), "{has:?}");
+        let text = lacks.unwrap_err().to_string();
+        assert!(text.contains("run `ip address add 10.9.0.2/24 dev ours`"), "{text}");
         assert!(!ours.unwrap().is_created);
         assert!(matches!(theirs, Err(TapError::Denied(..))), "{theirs:?}");
         let text = missing.unwrap_err().to_string();

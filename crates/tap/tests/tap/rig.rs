@@ -62,6 +62,7 @@ pub fn tap(name: &str, n: u8) -> TapSpec {
     TapSpec {
         interface: name.into(),
         mac: Mac(mac(n)),
+        address: None,
         mtu: 1500,
         learn: false,
         offloads: TapOffloads::All,
