@@ -56,6 +56,7 @@
 
 mod adapter;
 mod bypass;
+mod clock;
 pub mod connection;
 mod endpoint;
 mod error;
@@ -69,5 +70,6 @@ mod staging;
 mod unknown_nics;
 pub mod waiter;
 
-pub use endpoint::{Endpoint, OpenOptions, now};
+pub use clock::now;
+pub use endpoint::{Endpoint, OpenOptions};
 pub use error::Error;
