@@ -48,7 +48,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::endpoint::{now, ticks};
+use crate::clock::{now, ticks};
 use crate::limits::{
     FRAMES_PER_TURN, FULL_POLL_TICKS, GIVE_UP_NS, LAST_SEND_PAUSE, LAST_SEND_TRIES,
     REQUESTS_PER_TURN, SLEEP_MAX,
@@ -344,7 +344,7 @@ impl Bypass {
                 break;
             }
             std::thread::sleep(LAST_SEND_PAUSE);
-            self.engine.tx_path.frames.flush(crate::endpoint::now());
+            self.engine.tx_path.frames.flush(crate::clock::now());
         }
     }
 }

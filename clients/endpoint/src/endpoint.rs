@@ -28,6 +28,7 @@ use causeway_message::library::{
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{ClientMessage, DaemonMessage};
 
+use crate::clock::{now, ticks};
 use crate::error::Error;
 use crate::limits::{
     CHEAP_CHECK_WEIGHT, CHEAP_CHECKS, CLOSE_MAX, EMPTY_POLL_WEIGHT, RARE_CHECK_TICKS,
@@ -67,27 +68,6 @@ pub struct Endpoint<B> {
     checked_at: u64,
     /// Resumptions with another daemon that the waiter has seen.
     resumed: u32,
-}
-
-/// Returns the monotonic time, in ns.
-pub fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (seconds, rest) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-}
-
-/// Returns the processor's time stamp counter: cheap, and precise enough for polling intervals.
-#[inline]
-pub(crate) fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: every 64-bit processor has the counter, and reading it changes nothing.
-        unsafe { std::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        now()
-    }
 }
 
 impl<B: Buffer> Endpoint<B> {

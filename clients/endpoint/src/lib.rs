@@ -57,6 +57,7 @@
 
 mod adapter;
 mod bypass;
+mod clock;
 pub mod connection;
 mod endpoint;
 mod error;
@@ -71,6 +72,7 @@ pub mod threads;
 mod unknown_nics;
 pub mod waiter;
 
-pub use endpoint::{Endpoint, OpenOptions, now};
+pub use clock::now;
+pub use endpoint::{Endpoint, OpenOptions};
 pub use error::Error;
 pub use staging::clean as clean_registrations;

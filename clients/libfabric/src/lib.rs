@@ -53,6 +53,7 @@ mod address;
 mod eq;
 mod errno;
 mod fabric;
+mod identity;
 mod info;
 mod limits;
 mod log;

@@ -18,7 +18,7 @@ use std::sync::Mutex;
 
 use causeway_message::library::DirectCounters;
 
-use crate::provider::NAME;
+use crate::identity::NAME;
 use crate::rdm::StatsReport;
 
 /// The last warning. A warning is not repeated if an application polls for its cause.

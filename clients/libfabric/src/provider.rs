@@ -9,11 +9,8 @@
 use std::cell::UnsafeCell;
 
 use crate::abi::{FiContext, FiProvider, version};
+use crate::identity::VERSION;
 
-/// The provider's name in libfabric.
-pub const NAME: &str = "causeway";
-/// The provider's version.
-pub const VERSION: u32 = version(0, 1);
 /// The version of libfabric's interface. The core skips providers with a version below the
 /// application's, so this is above any in use.
 const INTERFACE: u32 = version(2, 99);
@@ -46,7 +43,8 @@ pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
 
 #[cfg(test)]
 mod tests {
-    use super::{NAME, fi_prov_ini};
+    use super::fi_prov_ini;
+    use crate::identity::NAME;
 
     #[test]
     fn provider_description_has_the_name() {

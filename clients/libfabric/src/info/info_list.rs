@@ -159,7 +159,7 @@ fn fill(
         name: std::ptr::null_mut(),
         // The core fills this in.
         prov_name: std::ptr::null_mut(),
-        prov_version: crate::provider::VERSION,
+        prov_version: crate::identity::VERSION,
         api_version: version,
     })?;
     let (domain, fabric) = (put_text(&nic.name), put_text(FABRIC));

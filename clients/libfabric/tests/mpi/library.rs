@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use crate::common::{self, Folder, Output, command, run};
+use causeway_testing::wait::patient;
+
+use crate::common::{self, Folder, Output, PATIENCE, command, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -205,11 +208,13 @@ impl Library {
     }
 
     /// Returns the options of `mpirun` for more ranks than processors, with a time limit.
-    pub fn crowded(&self) -> &'static [&'static str] {
-        match self.kind {
-            Kind::Mpich => &[],
-            Kind::OpenMpi4 | Kind::OpenMpi5 => &["--oversubscribe", "--timeout", "110"],
+    pub fn crowded(&self) -> Vec<String> {
+        if self.kind == Kind::Mpich {
+            return Vec::new();
         }
+        // The launcher prints why it ended the job.
+        let seconds = patient(PATIENCE - Duration::from_secs(10)).as_secs();
+        vec!["--oversubscribe".to_owned(), "--timeout".to_owned(), seconds.to_string()]
     }
 
     fn mpirun(&self, ranks: usize, boards: &[String], provider: &Folder) -> Command {

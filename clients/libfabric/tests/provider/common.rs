@@ -9,9 +9,10 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_model::Command as Control;
 use causeway_model::Mac;
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
+use causeway_testing::wait::patient;
 
-/// The longest duration of a program.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest duration of a program, on a machine that is not busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The NICs of a group, on a daemon.
 pub struct Host {
@@ -202,7 +203,7 @@ fn wait(mut child: Child) -> Option<std::process::ExitStatus> {
         if let Some(status) = child.try_wait().unwrap() {
             return Some(status);
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > patient(PATIENCE) {
             let _ = child.kill();
             let _ = child.wait();
             return None;

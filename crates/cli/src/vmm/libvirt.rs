@@ -3,7 +3,7 @@
 //! Network devices are `<interface type='vhostuser'>`; libvirt has no element for the others, which
 //! become arguments of QEMU in one `<qemu:commandline>`. Properties that libvirt has no element for
 //! stand in one `<qemu:override>` (libvirt 8.2 and later). The memory must be a shared file:
-//! `<memoryBacking>` is printed once. The test `crates/cli/tests/libvirt.rs` checks the elements
+//! `<memoryBacking>` is printed once. The test `crates/cli/tests/tool/libvirt.rs` checks the elements
 //! with the schema of the installed libvirt.
 //!
 //! The version of the installed QEMU decides whether network devices need a property without KVM.

@@ -2,7 +2,7 @@
 //!
 //! Shared memory is printed once for all devices. Without a version, only options that every
 //! version accepts are printed. An adapter needs QEMU 10.1; an older version, given or installed,
-//! is refused. The installed QEMU reads the arguments in the tests of `crates/cli/tests/fabric.rs`.
+//! is refused. The installed QEMU reads the arguments in the tests of `crates/cli/tests/tool/fabric.rs`.
 //!
 //! [`super::attach`] is the caller of [`attachment`]; [`super::libvirt`] uses [`check`],
 //! [`adapter`] and [`chardev`], because libvirt passes some devices on to QEMU.

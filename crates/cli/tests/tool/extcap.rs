@@ -1,8 +1,5 @@
 //! Captures of vsock ports, and `causeway extcap` as Wireshark calls it; tshark reads both.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
@@ -11,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, Dir, serve};
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_attach::native::{Sockets, VsockOptions, VsockPort};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
 use causeway_wire::vsock::Type;
-use common::{ControlSocket, Dir, serve};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,8 +1,5 @@
 //! `causeway forward` as a process, between sockets and a guest of the real socket service.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
@@ -11,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, serve};
 use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockOptions, VsockPort};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
 use causeway_wire::vsock::Type;
-use common::{ControlSocket, serve};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// CID of the host, virtio 1.3 section 5.10.4.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
+use super::world::PATIENCE;
 use crate::common::Dir;
-use crate::world::PATIENCE;
 
 /// A browser with one page; ended with the test.
 #[derive(Debug)]

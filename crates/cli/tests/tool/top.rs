@@ -1,17 +1,14 @@
 //! `causeway top` against the real dispatcher: as a batch, and on a terminal (of `script`).
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, Dir, serve};
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_fabric::{Fabric, Options};
-use common::{ControlSocket, Dir, serve};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(30);

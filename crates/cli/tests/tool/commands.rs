@@ -1,15 +1,12 @@
 //! The tool as a process against the daemon's control socket: its output and exit status.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::Read as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{ControlSocket, Dir, model::Model, serve, serve_kept};
+use crate::common::{ControlSocket, Dir, model::Model, serve, serve_kept};
 
 /// Returns exit status, stdout and stderr of `causeway --control SOCKET WORDS`.
 fn causeway(socket: &Path, words: &str) -> (i32, String, String) {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::chromium::Chromium;
+use super::chromium::Chromium;
+use super::world::{Flow, Host, Traffic, Web, connect, free_datagram_addresses};
 use crate::common::send;
-use crate::world::{Flow, Host, Traffic, Web, connect, free_datagram_addresses};
 
 /// Two groups of eight ports and their guests, two peers of which one does not answer, a port whose
 /// guest was cut off, and ports without a guest.

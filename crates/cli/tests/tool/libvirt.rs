@@ -1,8 +1,5 @@
 //! The printed XML against the schema of the installed libvirt, and started by it.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
@@ -10,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, Dir, model::Model, serve};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
-use common::{ControlSocket, Dir, model::Model, serve};
 use serde_json::Value;
 
 /// The schema of a domain, from the packages of libvirt.

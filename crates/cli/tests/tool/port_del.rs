@@ -1,16 +1,13 @@
 //! `causeway port del` on a terminal (of `script`), and without, while a guest is attached.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+use crate::common::serve;
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_fabric::{Fabric, Options};
-use common::serve;
 
 #[test]
 fn port_del_of_a_running_guest_asks_on_a_terminal_only() {

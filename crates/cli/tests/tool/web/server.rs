@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_web::limits::{WEB_CONNECTIONS_MAX, WEB_REQUEST_BYTES_MAX};
 use serde_json::{Value, json};
 
-use crate::world::{
+use super::world::{
     Flow, Host, PATIENCE, Traffic, Web, causeway, connect, free_datagram_addresses,
 };
 

@@ -1,8 +1,5 @@
 //! `causeway forward --all` and the verbs of forwards, with guests of the real socket service.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, serve};
 use causeway_attach::native::{Sockets, VsockOptions, VsockPort};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
 use causeway_wire::vsock::Type;
-use common::{ControlSocket, serve};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 

@@ -1,14 +1,11 @@
 //! Links, routes, traffic, keys, `apply` and `vnet`: the tool as a process against the daemon's
 //! control socket.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{ControlSocket, Dir, model::Model, serve};
+use crate::common::{ControlSocket, Dir, model::Model, serve};
 
 const KEY: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 

@@ -1,7 +1,5 @@
 //! `causeway mpi-env` and `causeway mpi-run` as processes, against NICs of a real fabric.
 
-#[path = "../../../daemon/tests/common/mod.rs"]
-mod common;
 mod env;
 mod run;
 
@@ -9,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::common::{ControlSocket, serve};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
-use common::{ControlSocket, serve};
 
 /// Locked while a process starts: a child that another test forks has the sockets of this process
 /// until it executes its program.

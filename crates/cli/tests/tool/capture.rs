@@ -1,16 +1,13 @@
 //! `causeway capture` against the real dispatcher; tshark reads its files.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, Dir, serve};
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_fabric::{Fabric, Options};
-use common::{ControlSocket, Dir, serve};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const UDP: u8 = 17;

@@ -1,16 +1,13 @@
 //! The tool against the real dispatcher and services.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::common::{ControlSocket, serve};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
-use common::{ControlSocket, serve};
 
 /// Locked while the tool runs. The dispatchers are threads of this process: a child forked by
 /// another test inherits their sockets until it executes the tool, and keeps an address in use that
@@ -169,7 +166,7 @@ fn dispatcher_list_and_move() {
 #[test]
 fn apply_reaches_the_state_of_the_file() {
     let host = Host::start();
-    let dir = common::Dir::new();
+    let dir = crate::common::Dir::new();
     let (file, key) = (dir.file("c.toml"), dir.file("key"));
     let (key, shown) = (key.display().to_string(), file.display().to_string());
     host.run(&format!("key generate --out {key}"));
