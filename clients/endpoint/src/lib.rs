@@ -73,3 +73,4 @@ pub mod waiter;
 pub use endpoint::{Endpoint, OpenOptions, now};
 pub use error::Error;
 pub use staging::clean as clean_registrations;
+pub use staging::{MemoryWatch, WatchedRange};
