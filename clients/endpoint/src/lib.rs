@@ -76,3 +76,4 @@ pub use clock::now;
 pub use endpoint::{Endpoint, OpenOptions};
 pub use error::Error;
 pub use staging::clean as clean_registrations;
+pub use staging::{MemoryWatch, WatchedRange};

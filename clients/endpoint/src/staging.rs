@@ -20,7 +20,8 @@
 //! MiB). While they total at most [`STAGING_ROOM_BYTES`] (320 MiB), a slab of any length is
 //! requested, so that the longest message (4 GiB) gets a window: with 300 MiB of slabs a message of
 //! 1 GiB gets a slab; with 400 MiB a message of 200 MiB waits. Before a message waits, idle slabs
-//! of its purpose are returned to the daemon.
+//! of its purpose are returned to the daemon. If the daemon or the kernel refuses a slab, idle
+//! registrations of application memory end as well.
 //!
 //! [`TransportError::Full`] means: repeat later, when the daemon answered or a window is free.
 //! [`TransportError::Never`] fails the message with [`Status::NoResources`]: the host has no memory
@@ -55,6 +56,7 @@ use crate::connection::Grant;
 use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
 
 pub use self::cache::{CacheCounters, clean};
+pub use self::watch::{MemoryWatch, WatchedRange};
 
 /// Windows begin at multiples of this.
 const GRAIN: u64 = 4096;
@@ -293,6 +295,10 @@ impl StagingSlabs {
         let never = TransportError::Never(Status::NoResources);
         let size = len.next_multiple_of(SLAB_BYTES);
         while self.is_refused || !self.fits(purpose, size) {
+            if self.is_refused && self.end_idle_registrations() {
+                self.is_refused = false;
+                continue;
+            }
             // If the daemon accepts no more, idle slabs of the other purpose make room.
             let is_refused = self.is_refused;
             if !self.return_idle(|slab| is_refused || slab.purpose == purpose) {
@@ -306,12 +312,21 @@ impl StagingSlabs {
         self.last = self.last.wrapping_add(1);
         self.lent = self.lent.wrapping_add(1);
         let tag = self.last;
-        let domain = self.domain.as_ref();
-        let (slab, grant) = StagingSlab::new(tag, purpose, size, domain).ok_or(never)?;
+        let made = StagingSlab::new(tag, purpose, size, self.domain.as_ref());
+        let Some((slab, grant)) = made else {
+            // Locked memory is free again when the daemon has answered.
+            return Err(if self.end_idle_registrations() { TransportError::Full } else { never });
+        };
         self.slabs.push(slab);
         let ask = ClientMessage::Region { tag, endpoint: self.endpoint, len: size };
         self.commands.push_back((ask, grant));
         Ok(())
+    }
+
+    /// Ends the registrations of application memory that no message uses, to make room for a slab. Returns
+    /// whether there were any.
+    fn end_idle_registrations(&mut self) -> bool {
+        self.cache.as_mut().is_some_and(|cache| cache.end_idle(&mut self.commands))
     }
 
     /// Returns the slab of a region.

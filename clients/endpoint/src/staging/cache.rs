@@ -302,6 +302,15 @@ impl<R: Registrar> RegistrationCache<R> {
         }
     }
 
+    /// Ends all idle registrations. Returns whether there were any.
+    pub fn end_idle(&mut self, commands: &mut VecDeque<StagingCommand>) -> bool {
+        let before = self.entries.len();
+        while let Some(at) = self.entries.iter().position(Entry::is_idle) {
+            self.end(at, commands);
+        }
+        self.entries.len() < before
+    }
+
     /// Ends a registration that the daemon knows.
     fn end(&mut self, at: usize, commands: &mut VecDeque<StagingCommand>) {
         let entry = self.entries.swap_remove(at);
@@ -358,8 +367,10 @@ impl<R: Registrar> RegistrationCache<R> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::MutexGuard;
     use std::sync::atomic::AtomicUsize;
 
+    use super::super::watch::tests::ALONE;
     use super::*;
 
     /// An adapter that accepts ranges up to a length, and counts those that are revoked.
@@ -387,12 +398,14 @@ mod tests {
         cache: RegistrationCache<Fake>,
         tag: u32,
         commands: VecDeque<StagingCommand>,
+        _alone: MutexGuard<'static, ()>,
     }
 
     impl Rig {
         fn new(policy: Policy) -> Self {
+            let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let cache = RegistrationCache::new(3, Fake(1 << 20), policy);
-            Self { cache, tag: 0, commands: VecDeque::new() }
+            Self { cache, tag: 0, commands: VecDeque::new(), _alone: alone }
         }
 
         fn lend(&mut self, memory: Range<usize>) -> Result<Option<Window>, TransportError> {
@@ -474,6 +487,11 @@ mod tests {
         rig.give(used);
         assert_eq!(rig.ended(), [used.region.0]);
         assert_eq!(rig.cache.counters.invalidated, 3);
+        // A slab needs the memory.
+        assert!(!rig.cache.end_idle(&mut rig.commands), "the daemon has not answered");
+        assert!(rig.cache.record_answer(rig.tag, Some(RegionId(77))));
+        assert!(rig.cache.end_idle(&mut rig.commands));
+        assert_eq!(rig.ended(), [77]);
     }
 
     #[test]

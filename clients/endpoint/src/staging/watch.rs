@@ -246,7 +246,7 @@ impl MemoryWatch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rustix::mm::{
         Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap_fixed, munmap,
     };
@@ -254,6 +254,8 @@ mod tests {
     use super::*;
 
     const LEN: usize = 16 * PAGE;
+    /// Held by tests that count changes, or compare such counts: all of a process share them.
+    pub static ALONE: Mutex<()> = Mutex::new(());
 
     /// Maps private memory, at `place` if there is one.
     fn map(place: Option<usize>) -> Range<usize> {
@@ -274,6 +276,7 @@ mod tests {
 
     #[test]
     fn staging_watch_sees_memory_that_is_unmapped_moved_or_dropped() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(watch) = MemoryWatch::of_process() else {
             eprintln!("skipped: the kernel refuses userfaultfd(2)");
             return;

@@ -84,9 +84,9 @@ static void exchange(char *sent, char *received, int len, int round)
  * outlive its pages. */
 static void changed_memory(void)
 {
-    enum { LEN = LONG / 4 };
+    enum { LEN = LONG / 8 };
 
-    for (int round = 0; round < 6; round++) {
+    for (int round = 0; round < 3; round++) {
         char *sent = map(LEN), *received = map(LEN);
         exchange(sent, received, LEN, 4 * round);
         exchange(sent, received, LEN, 4 * round + 1);

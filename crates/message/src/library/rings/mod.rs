@@ -66,7 +66,7 @@ pub trait Staging {
 
     /// Returns a window onto addresses of the application's memory, or `None` where the NIC side cannot
     /// access them. Until [`Self::give`] or [`Self::take_back`] the bytes of an offer stay unchanged,
-    /// and nobody else accesses those of a pull. [`Self::read`] of such a window must copy nothing.
+    /// and no other code accesses those of a pull. [`Self::read`] of such a window must copy nothing.
     ///
     /// # Errors
     /// [`TransportError::Full`] if the access is being prepared: repeat later.
