@@ -193,7 +193,10 @@ fn sessions_are_counted_at_the_nic_and_at_the_adapter() {
     host.wait("a1", "session_offered_bytes", rings);
     one.reset(&mut guest);
     host.wait("m1", "guest_sessions", 1);
-    assert_eq!((host.counter("a1", "sessions"), host.counter("a1", "sessions_begun_total")), (1, 2));
+    assert_eq!(
+        (host.counter("a1", "sessions"), host.counter("a1", "sessions_begun_total")),
+        (1, 2)
+    );
     assert_eq!(host.counter("m1", "guest_sessions_failed_total"), 0);
 }
 
