@@ -387,9 +387,23 @@ pub fn seeds() -> Vec<Vec<u8>> {
     .concat();
     let sent = [connected.clone(), request(0, 100, &[1, 9, 0, 4]), vec![WORK, 5, 0, WORK]].concat();
     let many = request(0, 4000, &[1, 9, 0, 4]).repeat(6);
+    // Messages to rings that were taken away.
+    let eager = request(0, 100, &[1, 9, 0, 4]);
+    let after = [eager.clone(), vec![OTHER | 5, 0], eager.repeat(3), vec![WORK]].concat();
+    // A region of a page for the first process, and a long message from page to page.
+    let region = |guest: u8, page: u8| {
+        let message = [guest | 2, 0, 4, 1, 0, 0, 10, 0, 16];
+        [&message[..], &[0, 7, 1, page, 0, 0, 0, 16, 0, 0, WORK]].concat()
+    };
+    let offered = request(0, 0, &[1, 8, 0, 6, 0, 0, 0, 16]);
+    let pull = request(OTHER, 0, &[0, 7, 0, 7, 1, 0, 0, 0, 16]);
+    let long = [region(0, 1), region(OTHER, 2), offered, pull].concat();
     vec![
         connected.clone(),
         sent.clone(),
+        [connected.clone(), after].concat(),
+        [connected.clone(), long.clone()].concat(),
+        [connected.clone(), long.repeat(2), vec![5, 0, OTHER | 5, 1, WORK]].concat(),
         [connected.clone(), many, vec![OTHER | 5, 0, WORK, OTHER | 1, 0, WORK]].concat(),
         [connected, vec![6, 0, 1, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, WORK, 1, 0, WORK]].concat(),
         [begin(0), open(0, 0, 0, 6), begin(0), open(0, 2, 1, 7), begin(0), open(0, 3, 0, 5)]
