@@ -30,6 +30,7 @@ mod mxoe;
 mod offload;
 mod reached;
 mod ring;
+mod sessions;
 mod stage;
 mod text;
 mod tunnel;
@@ -104,6 +105,7 @@ pub const TARGETS: &[Target] = &[
         seeds: mlx5::commands_seeds,
     },
     Target { name: "mlx5_work", bytes_max: 1024, run: mlx5::work, seeds: mlx5::work_seeds },
+    Target { name: "sessions", bytes_max: 1024, run: sessions::run, seeds: sessions::seeds },
     Target { name: "fi", bytes_max: 1024, run: fi::run, seeds: fi::seeds },
 ];
 

@@ -1,4 +1,4 @@
-/* Processes of MX endpoints whose guest forks, and whose daemon ends.
+/* Processes of MX endpoints that fork, and that outlive their daemon.
      session fork NIC              forks while an endpoint of its own NIC is open
      session echo                  returns each message to its sender, until it is killed
      session cross NIC FILE COUNT  exchanges messages with an echo; after FILE exists, connects
