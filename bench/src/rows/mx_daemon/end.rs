@@ -28,7 +28,7 @@ pub fn text(error: impl std::fmt::Display) -> String {
 /// The process of an endpoint.
 pub enum Process {
     /// A host process, with its socket and the doorbell of its endpoint.
-    Host(LocalAttachment, OwnedFd),
+    Host(Box<LocalAttachment>, OwnedFd),
     /// A process in a guest with a native driver.
     Guest(Box<GuestProcess>),
 }
@@ -56,7 +56,7 @@ impl End {
         let len = layout().bytes();
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(text)?;
         let view = View::new(Arc::new(mapping), 0, len).map_err(text)?;
-        Self::over(Process::Host(local, bell), &view)
+        Self::over(Process::Host(Box::new(local), bell), &view)
     }
 
     /// Opens the endpoint as a process in the guest of an adapter.

@@ -51,13 +51,13 @@ fn endpoints_of_a_process_that_ends_close_over_several_turns() {
     let (watcher, own) = &mut bystander;
     let peers: Vec<_> =
         (0..ENDPOINTS).map(|number| own.connect((&guest, watcher), at(1, number))).collect();
+    let loopback = own.connect((&guest, watcher), at(1, 200));
     process.reset(&mut guest);
     // The guest uses the memory otherwise from now on.
     for endpoint in &endpoints {
         endpoint.memory.view.write(0, &[0xc3; 4096]).unwrap();
     }
     // A peer learns of each end, while it exchanges messages with itself.
-    let loopback = own.connect((&guest, watcher), at(1, 200));
     let mut gone = 0;
     soon(
         || {

@@ -553,7 +553,7 @@ mod tests {
         assert!(cost > 60, "{cost}");
         let missing = Request::Cancel { token: Token(1 << 40) };
         let asked = (0..1000).take_while(|_| one.ask(&missing)).count() as u32;
-        assert!(asked * cost > 10 * COST_AT_CLOSE_MAX, "{asked} requests");
+        assert!(asked * cost > 3 * COST_AT_CLOSE_MAX, "{asked} requests");
         one.engine.drain_requests(one.now, 0);
         let (_, left) = one.engine.serve(one.now, 0, usize::MAX, true);
         assert_eq!(asked - left / cost, COST_AT_CLOSE_MAX.div_ceil(cost));
