@@ -109,8 +109,8 @@ pub fn relay_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
             let mut since = Instant::now();
             let end = || {
                 stop.store(true, Ordering::Relaxed);
-                let bells = doorbells.iter().flat_map(|pair| [&pair.out, &pair.back]);
-                bells.map(ring).collect::<Result<(), _>>()
+                let mut bells = doorbells.iter().flat_map(|pair| [&pair.out, &pair.back]);
+                bells.try_for_each(ring)
             };
             let ask = |round| {
                 if round == 1 {

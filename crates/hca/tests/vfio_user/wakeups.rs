@@ -57,8 +57,8 @@ struct Queue {
 /// Returns the random number of a round.
 fn random(round: u32) -> u32 {
     let mixed = round.wrapping_mul(0x9e37_79b1);
-    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
-    mixed ^ mixed >> 13
+    let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca6b);
+    mixed ^ (mixed >> 13)
 }
 
 /// A driver, and the numbers of its rounds.
@@ -141,7 +141,8 @@ impl Racer {
         if self.begun.is_multiple_of(PAUSED) {
             std::thread::sleep(Duration::from_nanos(u64::from(random >> 10)));
         } else {
-            let (since, delay) = (Instant::now(), self.delay_ns * u64::from(random >> 12) >> 20);
+            let delay = (self.delay_ns * u64::from(random >> 12)) >> 20;
+            let since = Instant::now();
             while since.elapsed() < Duration::from_nanos(delay) {
                 std::hint::spin_loop();
             }
