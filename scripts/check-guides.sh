@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 [ $# -ge 1 ] || { echo "check-guides: expected a folder" >&2 && exit 2; }
 built=$(realpath "$1")
 shift
-pages=(README.md docs/guide/{install,qemu,production,processes,two-hosts,vxlan,mpi}.md)
+pages=(README.md docs/guide/{install,qemu,forward,production,processes,two-hosts,vxlan,mpi}.md)
 [ $# -eq 0 ] || pages=("$@")
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 . scripts/package-container.sh
