@@ -1,0 +1,7 @@
+//! What a world is and what its checkers find. One program: each links the services.
+
+mod budget;
+mod checkers;
+mod letters;
+mod replay;
+mod stage;
