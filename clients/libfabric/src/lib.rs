@@ -1,10 +1,11 @@
-//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon.
+//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon, and in its
+//! guests with an RDMA adapter.
 //!
 //! MPI libraries and other users of libfabric send messages and access remote memory over the MX
 //! NICs of the host: endpoints of type `FI_EP_RDM` with tagged and untagged messages, RMA and
 //! atomic operations, completion queues and counters. The provider implements no connections
 //! (`FI_EP_MSG`), datagrams, shared contexts, multicast or collectives, opens no network socket
-//! itself, and needs no rights beyond those of its user on the NIC's socket.
+//! itself, and needs no rights beyond those of its user on the NIC's socket or the adapter.
 //!
 //! # Place
 //! The crate is a client: it stands beside `clients/myriexpress` on `causeway-endpoint`, which

@@ -1,5 +1,5 @@
-//! Finds the NICs of this host, by asking the daemon at each socket that `causeway-endpoint` lists.
-//! `fi_getinfo` reports a domain for each NIC.
+//! Finds the NICs of this host, or that of a guest behind its adapter, by asking the daemon at each place
+//! that `causeway-endpoint` lists. `fi_getinfo` reports a domain for each NIC.
 //!
 //! # Limits
 //! The module opens no endpoint and keeps no connection. A NIC with two sockets is reported once.
