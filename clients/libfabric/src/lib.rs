@@ -1,4 +1,5 @@
-//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon.
+//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon, and in its
+//! guests with an RDMA adapter.
 //!
 //! MPI libraries and other users of libfabric send messages and access remote memory over the MX
 //! NICs of the host: endpoints of type `FI_EP_RDM` with tagged and untagged messages, RMA and
