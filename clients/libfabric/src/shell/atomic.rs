@@ -5,16 +5,23 @@
 //! # Limits
 //! Unsupported types and operations give `-FI_EOPNOTSUPP`; `rdm::atomic` lists the supported ones.
 //! Operands, compare values and results must have equally many elements, at least one, and at most
-//! as many as the query reports (`-FI_EINVAL`): 4,096 bytes of operands, compare values included.
-//! The call fails and starts nothing then. There is one remote segment. Operands are copied at the
-//! call, so the application may reuse them at once; the result buffer is lent until the completion.
-//! A failed injected operation is reported only as a warning (`log`). Other errors are those of
-//! `rdm::initiator`.
+//! as many as the query reports: 4,096 bytes of operands, compare values included. Each has at most
+//! [`SEGMENTS_MAX`] (8) local segments, and an operation has exactly one remote segment. Otherwise
+//! the call gives `-FI_EINVAL`. A read (`FI_ATOMIC_READ`) uses no operands: its results give the
+//! number of elements. Calls before `FI_ENABLE` give `-FI_EOPBADSTATE` (`shell::endpoint`). Other
+//! errors are those of `rdm::initiator`, such as `-FI_EAGAIN` with 256 calls to the target, or
+//! 4,096 of the endpoint, in progress. A call that fails starts nothing.
+//!
+//! Operands and compare values are copied at the call, so the application may reuse them at once;
+//! the result buffer is lent until the completion. The flag `FI_INJECT` therefore has no effect.
+//! An operation of `fi_inject_atomic` has no entry in the queue; its failure is logged as a warning
+//! (`log`), and a bound counter counts it.
 //!
 //! # Place
-//! The application calls the functions in [`ATOMIC_OPS`]; `rdm::initiator` sends the request, in
-//! the calling thread under the domain's lock. The thread that makes progress at the target
-//! executes the operation.
+//! An endpoint's table has [`ATOMIC_OPS`] (`shell::endpoint`), a domain's table [`query`]
+//! (`shell::domain`). The application calls both in its threads; `rdm::initiator` sends the
+//! request, in the calling thread under the domain's lock. The thread that makes progress at the
+//! target executes the operation.
 
 use std::ffi::{c_int, c_void};
 
@@ -453,7 +460,9 @@ unsafe extern "C" fn compwritevalid(
     unsafe { valid(AtomicKind::Compare, datatype, op, count) }
 }
 
-/// Writes the limits of an operation (`fi_query_atomic`).
+/// Writes the most elements of a call and the size of an element in bytes (`fi_query_atomic`), or
+/// nothing if `attr` is NULL. `flags` selects plain (neither flag), fetching (`FI_FETCH_ATOMIC`) or
+/// comparing operations (`FI_COMPARE_ATOMIC`); both flags give `-FI_EINVAL`.
 pub unsafe extern "C" fn query(
     _domain: *mut FidDomain,
     datatype: u32,

@@ -1,20 +1,29 @@
 //! The local address to which a peer sends, so that replies leave from it.
 //!
 //! Peers of the kinds `vnet`, `vxlan` and `causeway-plain` identify us by our address and drop
-//! datagrams from another. `causeway` links use the module too, for a peer that sends from its
-//! configured address; `tcp`, `tls` and `raw` links do not. On a host with several addresses the
-//! route would choose the source address.
+//! datagrams from another. On a host with several addresses the route would choose the source
+//! address. The host reports destination addresses only if it had several when the socket was
+//! opened, and the socket is bound to the wildcard address; otherwise nothing is recorded. The
+//! socket of `causeway` links does not request the report, so that the host always chooses for
+//! them; `tcp`, `tls` and `raw` links do not use the module.
 //!
-//! The shard of links records the destination address of received datagrams; the carriers in the
-//! groups' threads read it before each batch, by a version number, and take a lock only after a
-//! change. Before the first datagram of the peer, and after the host refused the address, the host
-//! chooses. The module binds nothing and does not check that the address is still this host's.
+//! The shard of links records the destination address of received datagrams; for `causeway-plain`,
+//! only of datagrams from the peer's configured address and port. A `vnet` or `vxlan` link has a
+//! recorder of its own; the links of one tunnel share a recorder. For the control datagrams of
+//! `causeway-plain`, the shard also reads [`LocalAddressRecorder::last`]. The carriers in the
+//! groups' threads read the address before each batch, by a version number, and take a lock only
+//! after a change.
+//!
+//! Before the first datagram of the peer the host chooses. A carrier also forgets the address when
+//! the host refuses a datagram for any reason, a full send buffer included: the host then chooses
+//! until the peer sends to another address, because the same address is not recorded again. The
+//! module binds nothing and does not check that the address is still this host's.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Shared by the receiving and the sending side of a link.
+/// Shared by a receiving side and the sending sides of its links.
 #[derive(Debug, Default)]
 pub struct SharedLocalAddress {
     /// Grows with each change of the address.
@@ -75,7 +84,8 @@ impl LocalAddressReader {
         self.from
     }
 
-    /// Forgets the address after the host refused to send from it, until another is recorded.
+    /// Forgets the address after the host refused to send a datagram, until another address is
+    /// recorded. Other sending sides keep it.
     pub const fn forget(&mut self) {
         self.from = None;
     }

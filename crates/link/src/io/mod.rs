@@ -1,10 +1,21 @@
 //! The service of links: sockets, timers and threads around the core.
 //!
-//! A single shard of the daemon owns all links. It receives for them, runs their handshakes and
-//! timers, and passes received frames to the groups' shards through mailboxes. Groups send frames
-//! themselves, in their own threads, through the [`causeway_fabric::carrier::Carrier`] of each
-//! link, so the shard of links is not on the TX path. It forwards no frames between links;
-//! `ethernet` does.
+//! A single shard of the daemon owns the links of all groups. It receives for them, runs their
+//! handshakes and timers, and passes received frames to the groups' shards through mailboxes.
+//! Groups send frames themselves, in their own threads, through the
+//! [`causeway_fabric::carrier::Carrier`] of each link. The shard of links is on the TX path of
+//! `tcp` and `tls` links alone: it writes queued frames when a full socket has room again, and with
+//! TLS also after it has read. It forwards no frames between links; `ethernet` does.
+//!
+//! # Limits
+//! Received frames that find a mailbox full are dropped and counted ([`inbox`]); a carrier refuses
+//! frames to a link that is down or has no room, and `ethernet` counts them. The module retransmits
+//! no frame. An error of a UDP socket costs the datagrams that were to be sent, and the link stays.
+//! An error of a connection ends the connection, and [`stream`] connects again or waits for the
+//! peer. While an interface is gone, [`raw`] tries to open it every second. A second link of the
+//! same name, a link that would receive the data of another, and a link beyond 1,024 are refused
+//! (`control`, `open`). A file system that blocks delays all links, because keys and certificates
+//! are read in their shard.
 //!
 //! | module | purpose |
 //! |---|---|

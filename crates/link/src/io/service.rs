@@ -8,7 +8,8 @@
 //!
 //! On the way of a received frame the dispatcher calls [`Service::serve_source`], the source splits
 //! its bytes into frames, and the link's `LinkInbox` passes them to the group's shard. Frames to
-//! send do not pass here: groups call the link's [`Carrier`].
+//! send do not pass here, because groups call the link's [`Carrier`]; only queued frames of `tcp`
+//! and `tls` links are written here too, when a full socket has room again or TLS has read.
 //!
 //! The service never waits for a peer or a resolver: names are resolved in threads of
 //! [`super::names`], and sockets are non-blocking. Key and certificate files are read in its turn,

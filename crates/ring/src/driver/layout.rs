@@ -2,9 +2,14 @@
 //!
 //! The owner of the memory (`attach::native`, and tests) places the ring and its buffers, and
 //! passes the layout to [`super::Driver`]. Parts are aligned to [`ALIGN`] bytes. The module
-//! accesses no memory and does not check that the layout lies in a map; the driver does. Results
-//! beyond 2^64 saturate, and then lie in no map. It runs once for each queue, in the process that
-//! attaches itself.
+//! accesses no memory and checks nothing. The driver refuses an invalid size and parts outside the
+//! map when it is made, and an indirect table outside the map when a chain needs the table; nothing
+//! checks the alignment of the base. Results beyond 2^64 saturate, and then lie in no map.
+//!
+//! The functions run in the process that attaches itself: `attach::native` calls them when it sets
+//! a queue up, resumes it or reconnects. On the way of a packet only `table` runs: the driver calls
+//! it for each chain of several buffers that uses an indirect table, in the thread that owns the
+//! port.
 
 use super::{DESCRIPTOR_BYTES, RING};
 
@@ -53,7 +58,8 @@ impl Layout {
         entries.saturating_mul(DESCRIPTOR_BYTES as u64)
     }
 
-    /// Returns the address of descriptor `head`'s indirect table.
+    /// Returns the address of descriptor `head`'s indirect table. `head` is below the ring size; if
+    /// there are no tables the result has no meaning.
     pub(super) fn table(&self, head: u16) -> u64 {
         after(self.used()).saturating_add(u64::from(head).saturating_mul(self.table_bytes()))
     }
