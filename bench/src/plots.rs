@@ -1,12 +1,14 @@
 //! A plot for each family of rows that differ in one parameter.
 //!
 //! `report` calls [`write()`] after each row, in the main thread. A family is the plot name of its
-//! rows; rows that were left out have no point, and a family without a line has no plot. An SVG
-//! file of an earlier run is overwritten. An error is that of the file system, and ends the run.
+//! rows; rows that were left out have no point, and a family without a line, which needs two
+//! points, has no plot. An SVG file of an earlier run is overwritten, and stays if this run draws
+//! no plot of its name. An error is that of the file system, and ends the run.
 //!
-//! Where the figures of a family differ by a factor of 50 or more, a second plot shows the peers
-//! relative to Causeway, because a logarithmic axis hides a factor of two. Peers that differ from
-//! Causeway by more than [`FACTOR_MAX`] (20) in a round are left out of it.
+//! Where the figures of a family differ by a factor of 50 or more, a second plot
+//! (`<family>-relative.svg`) shows the peers relative to Causeway, because a logarithmic axis hides
+//! a factor of two. A peer that differs from Causeway by more than [`FACTOR_MAX`] (20) in a round
+//! of any row is left out of the whole second plot.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +20,8 @@ use crate::stats::Spread;
 #[cfg(test)]
 mod published;
 
-/// Parameters whose families end with their name, and their labels.
+/// Parameters whose families end with their name, and their labels. The parameter of other families
+/// is a number of bytes.
 const PARAMETERS: [(&str, &str); 7] = [
     ("ports", "pairs of ports"),
     ("pages", "pages of a region"),
@@ -29,7 +32,7 @@ const PARAMETERS: [(&str, &str); 7] = [
     ("burst", "frames in a burst"),
 ];
 
-/// Titles of families.
+/// Titles of families. Others have their name as title, with blanks for dashes.
 const TITLES: [(&str, &str); 17] = [
     ("mx-latency", "MX messages between two processes: half a round trip"),
     ("socket-stream", "AF_VSOCK stream between two ports"),
@@ -56,7 +59,8 @@ fn title(family: &str) -> String {
     known.map_or_else(|| family.replace('-', " "), str::to_owned)
 }
 
-/// Writes `<family>.svg` for each family of `rows`, and returns their names.
+/// Writes `<family>.svg`, and `<family>-relative.svg` where needed, for each family of `rows` into
+/// the folder `out`, and returns the names of the files.
 ///
 /// # Errors
 /// A file cannot be written.

@@ -14,10 +14,11 @@
 //! succeeds with a warning. The decision to keep or release frontends at a stop is that of
 //! [`crate::lifecycle`].
 //!
-//! Calls may come from any thread. A mutex serialises additions and deletions of held ports, and a
-//! request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder starts, and 30 s
-//! while causewayd starts; an addition that the holder refuses is undone. [`crate::fabric::SocketOwner`] is the wrapper
-//! outside, [`causeway_fabric::Handle`] the fabric inside.
+//! Calls may come from any thread. A mutex serialises additions, deletions and views of held ports,
+//! and a request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder
+//! starts, and 30 s while causewayd starts; an addition that the holder refuses is undone.
+//! [`crate::fabric::SocketOwner`] is the wrapper outside, [`causeway_fabric::Handle`] the fabric
+//! inside.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

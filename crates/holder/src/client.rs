@@ -1,12 +1,13 @@
 //! causewayd's side of the control connection: starts the holder and registers ports.
 //!
-//! `daemon::held_ports` calls it in causewayd: at start, when a held port is added or deleted, and
-//! at the end. Requests go one at a time ([`crate::protocol`]); a call blocks for at most
-//! [`CONTROL_START_TIMEOUT`] (30 s) for its answer, and for [`CONTROL_TIMEOUT`] (5 s) after
-//! [`Client::end_start`]; [`START_TIMEOUT`] (10 s) more while the holder starts. A dispatcher must not
-//! call it. After an error of the connection or a mismatched answer
-//! the client is unusable; the caller connects again and adds all ports again. After
-//! [`HolderError::Refused`] it stays usable.
+//! `daemon::held_ports` calls it in causewayd: at start, when a port is added, when a held port is
+//! deleted, when a held port with a list of users is shown ([`Client::refused_users`]), and at the
+//! end. In the holder's process, only [`make_dir`] and `lock` run, at its start. Requests go one at
+//! a time ([`crate::protocol`]); a call blocks for at most [`CONTROL_START_TIMEOUT`] (30 s) for
+//! its answer, and for [`CONTROL_TIMEOUT`] (5 s) after [`Client::end_start`]; [`START_TIMEOUT`]
+//! (10 s) more while the holder starts. A dispatcher must not call it. After an error of the
+//! connection or a mismatched answer the client is unusable; the caller connects again and adds all
+//! ports again. After [`HolderError::Refused`] it stays usable.
 //!
 //! While the connection is open, the holder routes frontends to this causewayd; when it closes,
 //! frontends wait for the next. The module sees no frontend and no vhost-user message, does not
@@ -20,6 +21,9 @@
 //!   the two use different versions of the protocol,
 //! - a port: 1,024 ports are held, or its public socket cannot be bound,
 //! - a query for a port that is not held.
+//!
+//! It refuses no other request of a client that [`Client::over`] returned: neither a deletion nor
+//! [`Client::synced`] or [`Client::let_go`].
 //!
 //! Calls may come from any thread of causewayd that may block; `daemon::held_ports` serialises them
 //! by a mutex. Only [`start`] runs in a thread of its own there, outside of the sandbox.
@@ -165,8 +169,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Limits the wait of later requests to [`CONTROL_TIMEOUT`] (5 s): the start of causewayd is over,
-    /// and its operators wait for the calls.
+    /// Limits the wait of later requests to [`CONTROL_TIMEOUT`] (5 s): the start of causewayd is
+    /// over, and its operators wait for the calls.
     ///
     /// # Errors
     /// The system call failed.
@@ -231,7 +235,7 @@ impl Client {
     /// Releases a port: its frontend is disconnected. An unknown name has no effect.
     ///
     /// # Errors
-    /// The connection failed, or the holder refused.
+    /// The connection failed.
     pub fn delete(&mut self, name: &str) -> Result<(), HolderError> {
         self.request(&Request::Delete { name: name.into() })
     }
@@ -239,15 +243,16 @@ impl Client {
     /// Releases all ports that were not added on this connection.
     ///
     /// # Errors
-    /// The connection failed, or the holder refused.
+    /// The connection failed.
     pub fn synced(&mut self) -> Result<(), HolderError> {
         self.request(&Request::Synced)
     }
 
-    /// Releases all ports, whose frontends are disconnected, and makes the holder exit.
+    /// Releases all ports, whose frontends are disconnected, and makes the holder exit, unless it
+    /// runs with `HolderOptions::stay`.
     ///
     /// # Errors
-    /// The connection failed, or the holder refused.
+    /// The connection failed.
     pub fn let_go(mut self) -> Result<(), HolderError> {
         self.request(&Request::LetGo)
     }

@@ -1,11 +1,15 @@
 //! Results of units, in a file each, in the folder `matrix` of the cache.
 //!
-//! `units` saves a result when its unit ends, so that an interrupted matrix continues with the next
-//! unit; `page` and `main` load them. A file that is missing or unreadable counts as no result, and
-//! the unit runs again. The record of a unit of kills is complete when it has as many kills as
-//! wanted, so that a unit with guests that did not boot runs again; every other record is complete,
-//! also one with failed steps, or with a failed boot alone, which only `--fresh` repeats. One matrix
-//! at a time may use the folder.
+//! A unit is a part of the programs in guests of a suite, such as `trixie/verbs`; a step is a
+//! program or an exchange of the unit. `units` saves a result when its unit ends, and that of kills
+//! after each exchange too, so that an interrupted matrix continues; `units`, `page` and `main`
+//! load results. All run in the main thread of `causeway-matrix`.
+//!
+//! A file that is missing or unreadable counts as no result, and the unit runs again. The record of
+//! a unit of kills is complete when it has as many kills as wanted, so that a unit with guests that
+//! did not boot runs again; every other record is complete, also one with failed steps, or with a
+//! failed boot alone, which only `--fresh` repeats. A file is replaced as a whole. One matrix at a
+//! time may use the folder; nothing checks it.
 
 use crate::units::{Part, Unit};
 use causeway_vm::rdma::{Outcome, Step};
@@ -37,13 +41,15 @@ pub struct Kills {
 }
 
 impl Record {
-    /// Returns whether the part of this record need not run again: kills if there are fewer than
-    /// `kills`.
+    /// Returns whether the part of this record need not run again: kills if there are at least
+    /// `kills`, any other part always.
     pub fn is_complete(&self, part: Part, kills: u32) -> bool {
         part != Part::Kills || self.kills.is_some_and(|done| done.count >= kills)
     }
 
-    /// Returns this record with the steps of another run in place of those with the same names.
+    /// Returns this record with the steps of another run in place of those with the same names, and
+    /// the further steps behind. Guests and kills stay those of this record. `units` calls it for a
+    /// run of selected steps.
     pub fn with(mut self, other: Self) -> Self {
         for step in other.steps {
             match self.steps.iter_mut().find(|known| known.name == step.name) {

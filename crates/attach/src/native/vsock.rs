@@ -2,14 +2,20 @@
 //!
 //! A process attaches a [`VsockPort`] to the socket of a port and sends and receives packets with
 //! their headers; the backend of the port is the `socket` service. [`super::Sockets`] builds
-//! connections on it.
+//! connections on it. Tests, benchmarks, simulations and examples use it; causewayd does not.
 //!
 //! It neither tracks connections nor counts credit: packets beyond the peer's credit are sent as
 //! given. A packet to send has at most 65,536 bytes behind its header of 44 bytes
 //! ([`PACKET_BYTES_MAX`]), or [`NativeError::Long`] is returned. A full send ring returns `false`.
-//! After a reconnection packets in flight may be sent twice, and the event queue reports a reset of
-//! the transport. A port is owned by one thread at a time, and only [`VsockPort::attach`],
-//! [`VsockPort::over`] and [`VsockPort::wait`] block.
+//! Received buffers go back to the backend together: a quarter of the ring at once, the others when
+//! [`VsockPort::receive`] finds no packet. A port is owned by one thread at a time, and only
+//! [`VsockPort::attach`], [`VsockPort::over`] and [`VsockPort::wait`] block.
+//!
+//! Only [`VsockPort::wait`] notices that the backend is gone: it reconnects if
+//! [`VsockOptions::reconnect`] is set, which may block beyond its time-out, and else returns an
+//! error. A caller that spins calls [`Frontend::reconnect`]. After a reconnection packets in flight
+//! may be sent twice, and the event queue reports a reset of the transport. A port that can
+//! reconnect has split rings, also if [`VsockOptions::features`] requests packed rings.
 
 use std::path::Path;
 use std::time::Duration;
@@ -71,8 +77,10 @@ impl VsockPort {
     /// Attaches to the port whose socket is at `path`.
     ///
     /// # Errors
-    /// Returns an error if the connection or the conversation fails, or if the backend lacks
-    /// VIRTIO_F_VERSION_1 or a CID. Other features that it lacks are left out.
+    /// Returns an error if the connection or the conversation fails, if the backend lacks
+    /// VIRTIO_F_VERSION_1 or a CID, or with [`VsockOptions::reconnect`] a record of chains in
+    /// flight, if the ring size is invalid, or if receive buffers have no room behind a header (44
+    /// bytes). Other features that the backend lacks are left out.
     pub fn attach(path: &Path, options: VsockOptions) -> Result<Self, NativeError> {
         let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
         Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
@@ -121,7 +129,7 @@ impl VsockPort {
         self.cid
     }
 
-    /// Returns the most payload bytes of a sent packet.
+    /// Returns the most payload bytes of a sent packet: always 65,536.
     pub fn data_bytes_max(&self) -> usize {
         (PACKET_BYTES_MAX as usize).saturating_sub(HEADER_LEN)
     }
@@ -156,8 +164,8 @@ impl VsockPort {
     }
 
     /// Receives the next packet: returns its header and writes its payload to `data`; `None` if
-    /// there is no packet. A packet that is shorter than a header is skipped, and an invalid header
-    /// returns `None` although packets may follow.
+    /// there is no packet. A packet that is shorter than a header is skipped. An invalid header
+    /// returns `None` as well, although packets may follow; [`Self::wait`] then returns at once.
     ///
     /// # Errors
     /// Returns an error if the ring is broken.

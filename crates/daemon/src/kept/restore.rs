@@ -1,19 +1,26 @@
 //! The start: reads the state file, and adds its objects after those of the configuration file.
 //!
-//! [`Kept::open`] reads the file. A file that cannot be used is moved aside and named in the log,
-//! and the daemon starts with the configuration file alone. [`Kept::restore_before_ports`] adds
-//! groups, rules and routes before any port is opened, as for the configuration file;
-//! [`Kept::restore_rest`] adds ports, links and objects of services, and completes the routes.
+//! [`Kept::open`] locks and reads the file. A file that cannot be used is moved aside and named in
+//! the log, and the daemon starts with the configuration file alone. If another causewayd has the
+//! lock, the directory cannot be used, or the file cannot be moved, the file stays as it is, and
+//! changes of this daemon are not kept; the log names the reason.
+//!
+//! [`Kept::restore_before_ports`] adds groups and rules once those of the configuration file are
+//! there, each rule at its stored index, and puts the routes in force, before any port is opened: a
+//! route drops the frames that it matches while its target is missing. [`Kept::restore_rest`] adds
+//! ports, links and objects of services after all objects of the configuration file, and completes
+//! the routes: from then on, the deletion of a target deletes its route.
 //!
 //! An object that the configuration file has with the same values is that of the file. An object
-//! that conflicts with the file or with another object loses: it is named in the log, and a copy of
-//! the state file is kept aside. An object that the host refuses (a missing interface, a directory
-//! that is not there) stays in the state file and is tried again at the next start. No refusal ends
-//! the start.
+//! that conflicts with the file or with another object, or is invalid, loses: it is named in the
+//! log, and a copy of the state file is kept aside. An object that the host refuses (a missing
+//! interface, a directory that is not there) stays in the state file and is tried again at the next
+//! start; a refused rule loses in any case. No refusal ends the start.
 //!
 //! [`crate::lifecycle`] calls each function once, in this order, in the thread `lifecycle`, and
 //! [`Kept::begin`] last: before it, no change is written. A start that a signal ends does not call
-//! [`Kept::begin`], so that the state file stays as it is.
+//! [`Kept::begin`], so that the state file stays as it is; an error of [`Kept::begin`] ends the
+//! start. Later writes are those of the thread `state` ([`super::writer`]).
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -93,6 +100,7 @@ impl Kept {
         kept
     }
 
+    /// Notes that the state file is neither read nor written; only the first reason counts.
     fn turn_off(&self, reason: &str) {
         self.off.get_or_init(|| reason.to_owned());
     }
@@ -120,7 +128,7 @@ impl Kept {
         restored.lost = problems;
     }
 
-    /// Moves a state file aside that cannot be used.
+    /// Moves a state file aside that cannot be used. If that fails, changes are not kept.
     fn set_aside(&self, reason: &str) {
         match store::set_aside(&self.config.daemon.state_file) {
             Ok(aside) => log::warn!(

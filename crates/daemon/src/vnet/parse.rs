@@ -3,12 +3,16 @@
 //!
 //! [`parse`] is a pure function: it resolves no host, checks no password and knows no link or
 //! route. It accepts printable ASCII and tabs, at most [`VNET_LINE_BYTES_MAX`] (256) bytes without
-//! the line end, and reports the first problem only. Words cannot be quoted, so that no name or
-//! password contains a blank. The language itself is described in [`crate::vnet`];
-//! `vnet::print::line` is the inverse.
+//! the line end, and reports the first problem only. Keywords are case-insensitive; names and
+//! passwords keep their case. A line begins with a word that [`SyntaxError::Unknown`] lists, or
+//! with `DEVICES?`, which is `LIST DEVICES`. Words cannot be quoted, so that no name or password
+//! contains a blank. The language itself is described in [`crate::vnet`]; `vnet::print::line` is
+//! the inverse.
 //!
-//! Callers are [`super::session`] for lines of a client, which are hostile input, and
-//! [`super::file`](mod@super::file) for lines of a file, each in its own thread.
+//! Callers are [`super::session`] for lines of a client, which are hostile input, in the thread
+//! `vnet-session` of its connection, and [`super::file`](mod@super::file) for lines of a file: of
+//! `vnet_file` in the thread `lifecycle`, of `POST /v1/vnet` in the thread of the control
+//! connection.
 
 use causeway_model::MacMatch;
 
@@ -25,7 +29,7 @@ pub enum SyntaxError {
     /// The byte at this position of the line, from 1, is no printable ASCII character.
     #[error("byte {0} of the line is no printable ASCII character")]
     NotText(usize),
-    /// The first word is no command.
+    /// The first word is no command. The text lists all but `DEVICES?`.
     #[error(
         "unknown command {0:?}: expected HELLO, ADDLINK, DELETELINK, ADDROUTE, DELETEROUTE, \
          REGISTERLINK, DEREGISTERLINK, ADD, DEL, LIST or DONE"
@@ -57,7 +61,7 @@ pub enum SyntaxError {
         /// The expected form.
         expected: &'static str,
     },
-    /// A HELLO within a HELLO.
+    /// A HELLO behind a HELLO on the same line.
     #[error("HELLO: one is enough")]
     Twice,
     /// `DEL` with a number, but neither `LINK` nor `ROUTE`.
