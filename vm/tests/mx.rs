@@ -63,13 +63,15 @@ impl Messages {
             (CHECK, build::stripped(&build::adapter_check().unwrap()).unwrap()),
             (SESSION, compiled(&library)),
         ];
-        let start = |(suite, number): (Suite, u8)| {
-            let machine = rdma::machine(suite, Programs::Verbs).unwrap();
-            let machine = machine.with_files(&files).unwrap();
+        // The image of a machine exists until the machine is dropped; QEMU reads it at its start.
+        let machine =
+            |suite| rdma::machine(suite, Programs::Verbs).unwrap().with_files(&files).unwrap();
+        let machines = suites.map(machine);
+        let start = |(machine, number)| {
             let socket = daemon.adapter_socket(&format!("hca{number}"));
-            RdmaGuest::start(&machine, &format!("mx{number}"), &socket, number).unwrap()
+            RdmaGuest::start(machine, &format!("mx{number}"), &socket, number).unwrap()
         };
-        let mut guests: Vec<RdmaGuest> = suites.into_iter().zip(numbers).map(start).collect();
+        let mut guests: Vec<RdmaGuest> = machines.iter().zip(numbers).map(start).collect();
         for guest in &mut guests {
             guest
                 .await_ready()

@@ -181,6 +181,20 @@ impl Host {
         }
     }
 
+    /// Returns the counters of a NIC once it has no endpoint: the daemon notices later that a process
+    /// has ended.
+    pub fn counters_at_rest(&self, board: &str) -> BTreeMap<String, u64> {
+        let since = Instant::now();
+        loop {
+            let counted = self.counters(board);
+            if counted["endpoints"] == 0 {
+                return counted;
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "{counted:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Starts a program as a process of NICs of this daemon.
     pub fn start(
         &self,

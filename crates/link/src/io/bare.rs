@@ -40,7 +40,7 @@ use rustix::io::Errno;
 
 use super::inbox::LinkInbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
-use super::local_address::{LocalAddressReader, LocalAddressRecorder};
+use super::local_address::{LocalAddressReader, LocalAddressRecorder, is_of_address};
 use super::stats::{LinkStats, Loss};
 use super::udp_batch::BatchSender;
 use crate::mss::SegmentSizes;
@@ -383,11 +383,15 @@ impl BareCarrier {
         let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
         let stats = &self.stats;
-        let refused = |error: &io::Error, count| stats.add_drops(loss(error), count);
+        let mut of_address = false;
+        let refused = |error: &io::Error, count| {
+            of_address |= is_of_address(error);
+            stats.add_drops(loss(error), count);
+        };
         let from = self.local_address.address();
         let origin = Origin { from, class: self.class.1 };
         let lost = self.batches.send(&udp, self.remote, origin, (bytes, self.segment), refused);
-        if lost > 0 && from.is_some() {
+        if of_address && from.is_some() {
             self.local_address.forget();
         }
         lost

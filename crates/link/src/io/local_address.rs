@@ -14,14 +14,23 @@
 //! groups' threads read the address before each batch, by a version number, and take a lock only
 //! after a change.
 //!
-//! Before the first datagram of the peer the host chooses. A carrier also forgets the address when
-//! the host refuses a datagram for any reason, a full send buffer included: the host then chooses
-//! until the peer sends to another address, because the same address is not recorded again. The
-//! module binds nothing and does not check that the address is still this host's.
+//! Before the first datagram of the peer the host chooses. A carrier forgets the address when the
+//! host refuses it ([`is_of_address`]), because it is no longer this host's: the host then chooses
+//! until the peer sends to another address. A datagram that is refused for another reason, as for a
+//! full send buffer, changes nothing. The module binds nothing.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+/// Returns whether the error of a send may come from the source address: Linux answers EINVAL for an
+/// address that is not this host's.
+pub fn is_of_address(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::ADDRNOTAVAIL))
+}
 
 /// Shared by a receiving side and the sending sides of its links.
 #[derive(Debug, Default)]
@@ -84,9 +93,35 @@ impl LocalAddressReader {
         self.from
     }
 
-    /// Forgets the address after the host refused to send a datagram, until another address is
-    /// recorded. Other sending sides keep it.
+    /// Forgets the address after the host refused it, until another address is recorded. Other
+    /// sending sides keep it.
     pub const fn forget(&mut self) {
         self.from = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn source_address_is_forgotten_only_if_the_host_refuses_it() {
+        let mut recorder = LocalAddressRecorder::default();
+        let mut reader = recorder.reader();
+        let (one, two) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(127, 0, 0, 2).into());
+        assert_eq!(reader.address(), None);
+        recorder.record(Some(one));
+        assert_eq!(reader.address(), Some(one));
+        for errno in [Errno::AGAIN, Errno::NOBUFS, Errno::MSGSIZE, Errno::NETUNREACH] {
+            assert!(!is_of_address(&errno.into()), "{errno}");
+        }
+        assert!(is_of_address(&Errno::INVAL.into()) && is_of_address(&Errno::ADDRNOTAVAIL.into()));
+        reader.forget();
+        recorder.record(Some(one));
+        assert_eq!(reader.address(), None, "the same address would be refused again");
+        recorder.record(Some(two));
+        assert_eq!(reader.address(), Some(two));
     }
 }

@@ -41,7 +41,7 @@ use causeway_wire::ecn::{Ecn, traffic_class};
 
 use super::addresses::place;
 use super::inbox::LinkInbox;
-use super::local_address::{LocalAddressReader, LocalAddressRecorder};
+use super::local_address::{LocalAddressReader, LocalAddressRecorder, is_of_address};
 use super::service::with_clock;
 use super::stats::{LinkStats, Loss};
 use super::udp_batch::BatchSender;
@@ -499,7 +499,9 @@ impl BatchOutput {
         let Some(to) = batch.to() else { return };
         let count = batch.datagrams() as u64;
         let (stats, too_long) = (&self.stats, &self.too_long);
+        let mut of_address = false;
         let refused = |error: &io::Error, count| {
+            of_address |= is_of_address(error);
             let why = match rustix::io::Errno::from_io_error(error) {
                 Some(rustix::io::Errno::AGAIN) => Loss::NoRoom,
                 Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL) => {
@@ -513,7 +515,7 @@ impl BatchOutput {
         let (from, bytes) = (self.local_address.address(), (batch.bytes(), batch.segment()));
         let origin = Origin { from, class: batch.class() };
         let lost = self.batches.send(&self.udp, to, origin, bytes, refused);
-        if lost > 0 && from.is_some() {
+        if of_address && from.is_some() {
             self.local_address.forget();
         }
         self.stats.add_transmitted(0, 0, count.saturating_sub(lost));
