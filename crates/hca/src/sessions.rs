@@ -72,7 +72,7 @@ pub(crate) struct PortSessions {
     /// Answers wait for a process to post receive work requests, or for the next call.
     pub waits: bool,
     fault: Fault,
-    its_use: Arc<SessionUse>,
+    usage: Arc<SessionUse>,
 }
 
 impl PortSessions {
@@ -84,16 +84,16 @@ impl PortSessions {
         end: ServingEnd,
         (wake, notices): (Sender<u64>, Mailbox<u64>),
     ) -> Self {
-        let (fault, its_use) = (Fault::default(), Arc::<SessionUse>::default());
+        let (fault, usage) = (Fault::default(), Arc::<SessionUse>::default());
         let carrier = Carrier {
             end,
             wake,
             count: Arc::new(()),
             fault: Arc::clone(&fault),
-            its_use: Arc::clone(&its_use),
+            usage: Arc::clone(&usage),
         };
         subnet.set_session_service(adapter, Some(Box::new(carrier)));
-        Self { notices, waits: false, fault, its_use }
+        Self { notices, waits: false, fault, usage }
     }
 
     /// Passes answers to the processes, as far as they have posted receive work requests. Returns
@@ -112,7 +112,7 @@ impl PortSessions {
         let mut budget = Budget::new(ANSWERS_PER_CALL_MAX, u64::MAX);
         self.waits = subnet.answer_sessions(adapter, &mut budget);
         let sent = ANSWERS_PER_CALL_MAX.saturating_sub(budget.messages());
-        self.its_use.answers.fetch_add(sent.into(), Ordering::Relaxed);
+        self.usage.answers.fetch_add(sent.into(), Ordering::Relaxed);
         let looks = subnet.adapter(adapter).map_or(0, |adapter| adapter.session_count() as u64);
         cx.charge(u64::from(sent).saturating_mul(MESSAGE_NS));
         cx.charge(looks.saturating_mul(SESSION_LOOK_NS));
@@ -121,16 +121,16 @@ impl PortSessions {
 
     /// Appends the counters of the sessions.
     pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
-        let its = &self.its_use;
+        let usage = &self.usage;
         let sums = [
-            ("sessions_begun_total", &its.begun),
-            ("sessions_refused_total", &its.refused),
-            ("session_requests_total", &its.requests),
-            ("session_doorbells_total", &its.doorbells),
-            ("session_answers_total", &its.answers),
-            ("session_offers_made_total", &its.offered),
-            ("session_offers", &its.offers),
-            ("session_offered_bytes", &its.bytes),
+            ("sessions_begun_total", &usage.begun),
+            ("sessions_refused_total", &usage.refused),
+            ("session_requests_total", &usage.requests),
+            ("session_doorbells_total", &usage.doorbells),
+            ("session_answers_total", &usage.answers),
+            ("session_offers_made_total", &usage.offered),
+            ("session_offers", &usage.offers),
+            ("session_offered_bytes", &usage.bytes),
         ];
         let read =
             |(name, value): (&str, &AtomicU64)| (name.to_owned(), value.load(Ordering::Relaxed));
@@ -140,7 +140,7 @@ impl PortSessions {
 
     /// Returns the ranges of all offered memory in use.
     pub(crate) fn offered_ranges(&self) -> usize {
-        self.its_use.ranges.load(Ordering::Relaxed)
+        self.usage.ranges.load(Ordering::Relaxed)
     }
 
     /// Returns the last rule that a process broke, once.
@@ -162,13 +162,13 @@ struct Carrier {
     /// Each session has a clone.
     count: Arc<()>,
     fault: Fault,
-    its_use: Arc<SessionUse>,
+    usage: Arc<SessionUse>,
 }
 
 impl SessionService for Carrier {
     fn begin(&mut self, queue_pair: u32) -> Option<Box<dyn Session>> {
         if Arc::strong_count(&self.count) > SESSIONS_MAX {
-            self.its_use.refused.fetch_add(1, Ordering::Relaxed);
+            self.usage.refused.fetch_add(1, Ordering::Relaxed);
             report(&self.fault, || {
                 format!(
                     "queue pair {queue_pair}: the port has {SESSIONS_MAX} sessions, the maximum"
@@ -177,13 +177,13 @@ impl SessionService for Carrier {
             return None;
         }
         let session = GuestSession::begin(self.end.clone(), self.wake.clone())?;
-        self.its_use.begun.fetch_add(1, Ordering::Relaxed);
+        self.usage.begun.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(CarriedSession {
             session,
             queue_pair,
             end: self.end.clone(),
             fault: Arc::clone(&self.fault),
-            its_use: Arc::clone(&self.its_use),
+            usage: Arc::clone(&self.usage),
             _count: Arc::clone(&self.count),
         }))
     }
@@ -201,7 +201,7 @@ struct CarriedSession {
     queue_pair: u32,
     end: ServingEnd,
     fault: Fault,
-    its_use: Arc<SessionUse>,
+    usage: Arc<SessionUse>,
     _count: Arc<()>,
 }
 
@@ -264,11 +264,11 @@ impl CarriedSession {
             grant: Arc::clone(&grant),
             ranges: AtomicUsize::new(0),
             len: offer.len,
-            of_port: Arc::clone(&self.its_use),
+            of_port: Arc::clone(&self.usage),
         });
-        self.its_use.offered.fetch_add(1, Ordering::Relaxed);
-        self.its_use.offers.fetch_add(1, Ordering::Relaxed);
-        self.its_use.bytes.fetch_add(offer.len, Ordering::Relaxed);
+        self.usage.offered.fetch_add(1, Ordering::Relaxed);
+        self.usage.offers.fetch_add(1, Ordering::Relaxed);
+        self.usage.bytes.fetch_add(offer.len, Ordering::Relaxed);
         let user: Weak<GrantRevocation> = Arc::downgrade(&revocation);
         let mut spans = Vec::new();
         let (range, out) = ((offer.address, offer.len), (OFFER_RANGES_MAX, &mut spans));
@@ -309,7 +309,7 @@ impl Session for CarriedSession {
             return match u8::try_from(value) {
                 Ok(endpoint) if message.is_empty() => {
                     self.session.ring(endpoint);
-                    self.its_use.doorbells.fetch_add(1, Ordering::Relaxed);
+                    self.usage.doorbells.fetch_add(1, Ordering::Relaxed);
                     Delivery::Taken
                 }
                 _ => self.refuse("a doorbell has bytes, or names no endpoint"),
@@ -325,7 +325,7 @@ impl Session for CarriedSession {
             Ok(opened) => opened,
             Err(error) => return self.refuse(error),
         };
-        self.its_use.requests.fetch_add(1, Ordering::Relaxed);
+        self.usage.requests.fetch_add(1, Ordering::Relaxed);
         let memory = offer.map(|offer| self.grant(offer, memory));
         self.session.push_request(SessionRequest { bytes, memory });
         Delivery::Taken
@@ -374,7 +374,7 @@ mod tests {
             queue_pair: 3,
             end,
             fault: Fault::default(),
-            its_use: Arc::default(),
+            usage: Arc::default(),
             _count: Arc::default(),
         };
         let mut regions = Regions::new(RegionLimits::default());

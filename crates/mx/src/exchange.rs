@@ -80,7 +80,9 @@ impl MxService {
             // Messages went from ring to ring, and nothing else follows.
             let touched = std::mem::take(&mut self.touched);
             for other in &touched {
-                self.network(*other).into_iter().for_each(|network| network.commit(cx.now_ns));
+                if let Some(network) = self.network(*other) {
+                    network.commit(cx.now_ns);
+                }
             }
             return touched;
         }
@@ -153,11 +155,9 @@ impl MxService {
     pub(crate) fn remove_neighbour(&mut self, now: u64, nic: NicId) {
         self.ports.remove(&nic);
         for local_nic in self.nics.values_mut() {
-            local_nic
-                .network
-                .as_mut()
-                .into_iter()
-                .for_each(|network| network.remove_neighbour(now, nic));
+            if let Some(network) = local_nic.network.as_mut() {
+                network.remove_neighbour(now, nic);
+            }
         }
     }
 }
