@@ -20,8 +20,8 @@ use crate::stats::Spread;
 #[cfg(test)]
 mod published;
 
-/// Parameters whose families end with their name, and their labels. The parameter of other families
-/// is a number of bytes.
+/// Parameters at the end of the names of families, and their labels. The parameter of other
+/// families is a number of bytes.
 const PARAMETERS: [(&str, &str); 7] = [
     ("ports", "pairs of ports"),
     ("pages", "pages of a region"),

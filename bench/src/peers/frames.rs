@@ -3,7 +3,7 @@
 //! Rows of messages between hosts compare with it, because MXoE uses the same sockets. Both ends
 //! are threads of the benchmark in two namespaces; each polls on its own core, or sleeps. A
 //! receiver of a stream gives up after 5 s without a first frame, or 100 ms without a further one,
-//! and the figure is then that of the frames that arrived. A round trip whose frame is lost fails
+//! and the figure is then that of the frames that arrived. A round trip fails if its frame is lost,
 //! after 20 s ([`super::wait`]). Needs root; otherwise the peer is left out with the reason.
 
 use std::time::{Duration, Instant};

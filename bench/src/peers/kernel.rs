@@ -6,7 +6,7 @@
 //! without a protocol stack. UDP datagrams that are lost do not count. Needs root; otherwise the
 //! peer is left out with the reason.
 //!
-//! Receivers have 200 ms to listen, and a stream whose sender does not connect or send ends after
+//! Receivers have 200 ms to listen, and a stream ends if its sender does not connect or send for
 //! 20 s ([`super::tcp`]). The namespaces are removed at the end of each measurement.
 
 use std::net::UdpSocket;

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Longest wait for a datagram, a frame, a connection, or room in a stream.
 pub const QUIET: Duration = Duration::from_secs(20);
-/// Longest time of a measurement whose waits have no limits of their own.
+/// Longest time of a measurement without a limit for each wait.
 pub const LONG: Duration = Duration::from_secs(60);
 /// Polls between two reads of the clock.
 const POLLS: u32 = 1 << 14;

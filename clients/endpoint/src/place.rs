@@ -6,7 +6,7 @@
 //! without any, the first active adapter through which a daemon answers. Only the first 64 sockets
 //! count ([`NICS_MAX`]). A value of `CAUSEWAY_MX` is not checked here: a path without a socket, an
 //! unknown device and port 0 (any number that cannot be read) fail when the NIC is used. A value
-//! whose first word is `adapter` names one adapter and nothing else.
+//! with the first word `adapter` names one adapter and nothing else.
 //!
 //! This module lists places and connects to none, keeps nothing, and blocks only for the file
 //! system. [`nic`](crate::nic) calls it in the thread that lists NICs or opens an endpoint, and

@@ -6,8 +6,8 @@
 //! has done so. The number of a route that does not exist has no effect. A capture is refused if
 //! its port or link does not exist, or if the group has
 //! [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A group without a shard has no receiver of
-//! requests: the controller then answers with an error. It sends [`SetRoutes`] when a shard opens
-//! whose group has routes, or not the default kind and forwarding.
+//! requests: the controller then answers with an error. It sends [`SetRoutes`] when the shard of
+//! a group opens that has routes, or not the default kind and forwarding.
 
 use causeway_fabric::capture::Recording;
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};

@@ -4,7 +4,7 @@
 //! A session belongs to one endpoint, or to a query of the daemon. It registers new rings for each
 //! command that opens or resumes the endpoint, and keeps them for its life. Granted memory stays
 //! registered until the daemon has answered a *fence*: a question behind the command that ends the
-//! grant, whose answer shows that earlier commands were executed. A region that the daemon refused
+//! grant; the answer to it shows that earlier commands were executed. A region that the daemon refused
 //! is released at once. Fences have no limit of their own; they count to the commands that wait.
 //!
 //! An answer that cannot be decoded, and a broken link, are [`Error::DaemonGone`] for good; queued
@@ -104,8 +104,8 @@ impl Session {
         self.link.send(SessionMessage { message, offer }.emit())
     }
 
-    /// Sends a question whose answer shows that all earlier commands were executed. Then `memory`
-    /// is released.
+    /// Sends a question. The answer to it shows that all earlier commands were executed; then
+    /// `memory` is released.
     fn fence(&mut self, memory: Option<Arc<Registration>>) -> Result<(), Error> {
         self.ended.push_back(memory);
         self.send_offer(ClientMessage::Name { tag: FENCE_TAG, nic: 0 }, None)

@@ -15,8 +15,8 @@
 //! At most [`REGISTRATIONS_MAX`] (32) registrations of [`REGISTERED_BYTES_MAX`] (256 MiB) in total, or of a
 //! quarter of `ulimit -l` if that is less and the user is not root: the rest is for rings and slabs. The
 //! registration that was not used for the longest time makes room. Pages of a registration that is kept
-//! stay allocated after `munmap` until the next long message. A message whose memory the kernel or the daemon
-//! refuses, or for which there is no room, goes through a slab. After a refusal of the daemon
+//! stay allocated after `munmap` until the next long message. If the kernel or the daemon
+//! refuses the memory of a message, or there is no room for it, the message goes through a slab. After a refusal of the daemon
 //! the next [`REFUSED_PAUSE`] (256) messages use slabs.
 //!
 //! # Place

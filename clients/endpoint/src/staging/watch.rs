@@ -233,7 +233,7 @@ impl MemoryWatch {
     }
 
     /// Returns whether a page is watched, and no change of watched memory is in progress: one that was
-    /// made, and whose report was not read yet. Meanwhile another thread may have mapped other memory at
+    /// made, without a read of its report yet. Meanwhile another thread may have mapped other memory at
     /// the address.
     fn is_settled(&self, page: usize) -> bool {
         let mut protect = ProtectArgument { start: page as u64, len: PAGE as u64, mode: 0 };

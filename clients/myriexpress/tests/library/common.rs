@@ -224,7 +224,7 @@ pub fn folder() -> PathBuf {
     std::env::temp_dir().join(format!("causeway-my-{}-{number}", std::process::id()))
 }
 
-/// Starts a program as a process of NICs whose sockets are in `dir`.
+/// Starts a program as a process of NICs with sockets in `dir`.
 pub fn start(
     dir: &Path,
     program: impl AsRef<std::ffi::OsStr>,
@@ -234,7 +234,7 @@ pub fn start(
     Running(command(dir, program, boards, arguments).spawn().unwrap())
 }
 
-/// Returns the command of a program as a process of NICs whose sockets are in `dir`.
+/// Returns the command of a program as a process of NICs with sockets in `dir`.
 fn command(
     dir: &Path,
     program: impl AsRef<std::ffi::OsStr>,
