@@ -15,6 +15,7 @@ use causeway_memory::copy::copy;
 use causeway_memory::{Cursor, Map, Mapping, Region, Span, create};
 
 use crate::effort::Effort;
+use crate::floor::PageAligned;
 use crate::pin::{CLIENT, pin};
 use crate::row::{Guest, Plan};
 
@@ -22,6 +23,9 @@ use crate::row::{Guest, Plan};
 const ALL: usize = 1 << 30;
 /// Memory size of the out-of-cache rows, copied place by place: far more than a core's own caches.
 const COLD: usize = 64 << 20;
+
+/// Length of a virtio header in front of a frame, in bytes.
+const HEADER: usize = 12;
 
 /// Creates a guest with `bytes` bytes of memory, all of them touched.
 fn guest(bytes: usize) -> Result<Map, String> {
@@ -53,12 +57,19 @@ fn gb_s(
     })
 }
 
-/// Copies directly from one guest into the other.
-fn copy_directly(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
-    let (from, to) = (guest(within)?, guest(within)?);
+/// Copies directly from one guest into the other, whose bytes begin `ahead` bytes further in their
+/// page.
+fn copy_directly(
+    effort: &Effort,
+    len: usize,
+    within: usize,
+    ahead: usize,
+) -> Result<Vec<f64>, String> {
+    let (from, to) = (guest(within)?, guest(within + ahead)?);
     gb_s(effort, len, within, |at| {
-        let span = [Span { addr: at as u64, len: len as u32 }];
-        let (mut source, mut sink) = (Cursor::new(&span), Cursor::new(&span));
+        let taken = [Span { addr: at as u64, len: len as u32 }];
+        let given = [Span { addr: (at + ahead) as u64, len: len as u32 }];
+        let (mut source, mut sink) = (Cursor::new(&taken), Cursor::new(&given));
         copy((&from, &mut source), (&to, &mut sink), len as u64).map_err(|e| e.to_string())
     })
 }
@@ -76,10 +87,11 @@ fn by_way_of_a_buffer(effort: &Effort, len: usize, within: usize) -> Result<Vec<
 
 /// Copies private memory.
 fn memcpy(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
-    let (from, mut to) = (vec![1_u8; within], vec![0_u8; within]);
+    let (from, mut to) = (PageAligned::new(within, 1), PageAligned::new(within, 0));
     gb_s(effort, len, within, |at| {
         let place = at..at + len;
-        black_box(&mut to[place.clone()]).copy_from_slice(black_box(&from[place]));
+        black_box(&mut to.bytes_mut()[place.clone()])
+            .copy_from_slice(black_box(&from.bytes()[place]));
         Ok(())
     })
 }
@@ -91,12 +103,22 @@ pub fn plans() -> Vec<Plan> {
         for (within, where_) in [(len.max(64), "in the cache"), (COLD, "out of the cache")] {
             let title = format!("Copy between guests of {name}, {where_}");
             plans.push(
-                Plan::new(title, "GB/s", Guest::Native, move |e| copy_directly(e, len, within))
+                Plan::new(title, "GB/s", Guest::Native, move |e| copy_directly(e, len, within, 0))
                     .beside("memcpy", move |e| memcpy(e, len, within))
                     .beside("two copies", move |e| by_way_of_a_buffer(e, len, within))
                     .note("Basis, with the rows of frames, of the choice of copy kernels."),
             );
         }
     }
+    plans.push(
+        Plan::new(
+            "Copy between guests of 64 KiB, 12 B further in the page",
+            "GB/s",
+            Guest::Native,
+            |e| copy_directly(e, 65_536, 65_536, HEADER),
+        )
+        .beside("memcpy", |e| memcpy(e, 65_536, 65_536))
+        .note("The receiver has a header of 12 bytes: the position that is slow for `rep movsb`."),
+    );
     plans
 }
