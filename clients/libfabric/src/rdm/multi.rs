@@ -16,8 +16,9 @@
 //! then end first.
 //!
 //! # Place
-//! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;
-//! [`Rdm::progress`] resumes paused buffers. All run under the lock of the domain.
+//! `shell::tagged` posts buffers, also for messages without a tag ([`Rdm::receive_many`]);
+//! [`Rdm::complete`] passes each message; [`Rdm::progress`] resumes paused buffers. All run under
+//! the lock of the domain.
 
 use std::collections::VecDeque;
 
