@@ -7,8 +7,9 @@
 //! during a connect, else about 200 us.
 //!
 //! # Limits
-//! All work happens within calls: an endpoint whose process makes no calls receives, sends and
-//! acknowledges nothing. The endpoint has no lock: the caller serialises its calls, and only the
+//! All work happens within calls: an endpoint whose process makes no calls starts, matches and
+//! completes nothing. Only messages that the daemon holds go on, and copies by peers that read this
+//! process's memory. The endpoint has no lock: the caller serialises its calls, and only the
 //! [`Waiter`] is shared with sleeping threads. Completions stay in `library` until the caller
 //! collects them. [`Endpoint::open`] blocks for the search of NICs and the connect
 //! ([`crate::nic`]), and for two answers of the daemon, at most 10 s each. [`Endpoint::finish`]

@@ -50,8 +50,7 @@ pub(super) struct Resume {
     conversation: Option<Conversation>,
     /// Connects were failed since the daemon went: the next daemon is late.
     failed: bool,
-    /// The new rings. They replace the old rings after all
-    /// requests of the old rings have ended.
+    /// The new rings, which replace the old rings after all requests of these have ended.
     rings: Option<RingMemory>,
     /// Number of resumptions.
     pub count: u32,
@@ -192,9 +191,9 @@ impl Paths {
         }
     }
 
-    /// Accepts rings: of the next daemon, or of a daemon that gives an endpoint
-    /// its rings with the first connect through the daemon. The old rings are replaced when all of
-    /// their requests have ended.
+    /// Accepts rings: of the next daemon, or of a daemon that gives an endpoint its rings with the
+    /// first connect through the daemon. The old rings are replaced when all of their requests have
+    /// ended. In direct mode the rings are dropped.
     pub(super) fn accept_rings(&mut self, attached: Attached) {
         if self.bypass.is_none() {
             let (rings, lock) = RingMemory::of(attached).unzip();
