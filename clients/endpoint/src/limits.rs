@@ -77,11 +77,11 @@ pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;
 /// Registrations of application memory of an endpoint.
 pub const REGISTRATIONS_MAX: usize = 32;
-/// Length of these registrations in total, in bytes; 256 MiB, which is also the longest that a daemon
-/// accepts.
+/// Length of these registrations in total, in bytes; 256 MiB, which is also the longest that a
+/// daemon accepts.
 pub const REGISTERED_BYTES_MAX: usize = 256 << 20;
-/// Messages that use slabs after a daemon has refused memory of the application; a message from
-/// memory that is registered already does not count.
+/// Registrations that are skipped after a daemon has refused memory of the application: such
+/// messages use slabs. A message that waits for a slab counts at each attempt.
 pub const REFUSED_PAUSE: u32 = 256;
 /// Requests that a NIC side in the process handles before it polls for their results. Further
 /// requests wait for the next turn.

@@ -97,8 +97,8 @@ pub fn find_all() {
     CACHE.with(|cache| cache.places = Some(found));
 }
 
-/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the first active
-/// adapter through which a daemon answers.
+/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the active
+/// adapters: of several only the first through which a daemon answers, or all if none does.
 fn search() -> Vec<Place> {
     if let Some(value) = std::env::var_os("CAUSEWAY_MX") {
         return place::named(&value);

@@ -10,7 +10,7 @@
 //!
 //! This module lists places and connects to none, keeps nothing, and blocks only for the file
 //! system. [`nic`](crate::nic) calls it in the thread that lists NICs or opens an endpoint, and
-//! chooses among several adapters the first through which a daemon answers.
+//! chooses among several adapters the first through which a daemon answers, if any does.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -17,8 +17,8 @@
 //! and slabs. The registration that was not used for the longest time makes room. Pages of a
 //! registration that is kept stay allocated after `munmap` until the next long message. If the
 //! kernel or the daemon refuses the memory of a message, or there is no room for it, the message
-//! goes through a slab. After a refusal of the daemon the next [`REFUSED_PAUSE`] (256) messages
-//! that no registration covers use slabs.
+//! goes through a slab. After a refusal of the daemon the next [`REFUSED_PAUSE`] (256)
+//! registrations are skipped, and such messages use slabs.
 //!
 //! # Place
 //! [`super::StagingSlabs`] owns the cache of an endpoint behind an adapter and queues its commands.
@@ -121,7 +121,8 @@ pub struct CacheCounters {
     pub reused: u64,
     /// Registrations that ended because their memory changed, or might have.
     pub invalidated: u64,
-    /// Long contiguous messages that went through a slab.
+    /// Attempts to send or receive a long contiguous message through a slab; several for a message
+    /// that waits for the slab.
     pub copied: u64,
 }
 
@@ -172,7 +173,7 @@ pub(super) struct RegistrationCache<R: Registrar> {
     bytes_max: usize,
     /// Number of uses.
     uses: u64,
-    /// Messages that will use slabs because the daemon has refused memory.
+    /// Registrations that will be skipped because the daemon has refused memory.
     pause: u32,
     /// Counters.
     pub counters: CacheCounters,

@@ -3,8 +3,8 @@
 //!
 //! The daemon answers a connect within tens of microseconds if the peer is on this host, so the
 //! first operation waits for the answer. A connect that takes longer is continued by a thread
-//! ([`ConnectHelper`]), so that waiting messages are sent although the application makes no further
-//! calls.
+//! ([`ConnectHelper`], or the progress thread of the domain), so that waiting messages are sent
+//! although the application makes no further calls.
 //!
 //! # Limits
 //! The first operation waits at most [`CONNECT_AT_ONCE`] (2 ms), under the lock of the domain, and
