@@ -17,8 +17,9 @@
 //! [`name`] query the daemons one after the other: they skip a daemon that cannot be reached or
 //! does not greet, and fail at the first that ends or is silent after the question ([`name`]
 //! reports each of these as [`Error::NicUnknown`]). On a machine with several adapters and no
-//! socket, a search queries them in turn until a daemon answers. The functions may run in any
-//! thread; the cache has its own lock, which the handlers of `fork(2)` hold.
+//! socket, a search queries them in turn until a daemon answers, and remembers that adapter until
+//! [`forget`]. The functions may run in any thread; the cache has its own lock, which the handlers
+//! of `fork(2)` hold.
 //!
 //! # Place
 //! An [`Endpoint`](crate::Endpoint) owns one [`Conversation`] in its
