@@ -10,13 +10,13 @@
 //! One queue pair for each endpoint. At most 32 commands are in flight and 1,024 wait, as on a
 //! socket; a further command ends the session. The daemon holds back its messages while 32 are not
 //! taken. The rings of an endpoint take 2 MiB of registered memory, in huge pages where the guest
-//! has them. Memory that the process granted stays registered until the daemon has executed the end
-//! of the grant. A child of `fork(2)` has no part in a session; as long as it lives and executes no
-//! other program, the adapter keeps the session of a parent that was killed. Opening blocks for
-//! commands of the adapter; nothing else blocks, except
-//! [`Connection::finish`](crate::connection::Connection::finish) for at most 1 s. A session does
-//! not outlive the daemon: [`Connection::again`](crate::connection::Connection::again) opens
-//! another queue pair.
+//! has them. Memory that the process granted stays registered until the daemon has refused it, or
+//! has executed the end of the grant. A child of `fork(2)` has no part in a session; as long as it
+//! lives and executes no other program, the adapter keeps the session of a parent that was killed.
+//! Opening, each registration and its end block for commands of the adapter, and
+//! [`Connection::finish`](crate::connection::Connection::finish) for about 1 s at most; nothing
+//! else blocks. A session does not outlive the daemon:
+//! [`Connection::again`](crate::connection::Connection::again) opens another queue pair.
 
 mod link;
 mod search;

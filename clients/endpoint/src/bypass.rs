@@ -15,8 +15,9 @@
 //! room until then are lost. While the interface is down no frame arrives, and after its removal
 //! none for the rest of the endpoint's life.
 //!
-//! [`Paths`](crate::paths::Paths) owns the NIC side and calls it after each request in the rings
-//! and in each poll. [`Engine`] has the protocol; this module has its socket, timer and clock.
+//! [`Paths`](crate::paths::Paths) owns the NIC side and calls it after each send, offer and pull in
+//! the rings, and in polls of the rings. [`Engine`] has the protocol; this module has its socket,
+//! timer and clock.
 //!
 //! Frames also bypass the host's queueing discipline, as with other kernel bypasses, which saves
 //! 0.1 us of 2.9: tc(8) and tcpdump(8) see them at the receiver only. `CAUSEWAY_QDISC=1` in the

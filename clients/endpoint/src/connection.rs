@@ -14,11 +14,11 @@
 //! | sleep | the socket | completion channel, armed before the sleep |
 //! | peers of this host | channels, direct reads | none: all messages pass through the rings |
 //!
-//! An error ends a connection for good: the owner drops it, with the commands that were queued, and
-//! may open another by [`Connection::again`]. A connection does not repeat or answer anything
-//! itself, and neither the socket nor the adapter accepts the memory of the other kind
-//! ([`Error::NoResources`]). Calls come from the thread that holds the lock of the endpoint;
-//! [`Connection::descriptor`] alone may be watched by other threads.
+//! After an error of a connection the owner drops it, with the commands that were queued, and may
+//! open another by [`Connection::again`]. A connection does not repeat or answer anything itself,
+//! and neither the socket nor the adapter accepts the memory of the other kind
+//! ([`Error::NoResources`]). Calls come from the thread that holds the lock of the endpoint, or
+//! that queries the daemon; [`Connection::descriptor`] alone may be watched by other threads.
 
 pub(crate) mod socket;
 
@@ -71,13 +71,15 @@ impl Attached {
     }
 }
 
-/// A connection to the daemon. No method blocks unless it says so.
+/// A connection to the daemon. Over an adapter, [`Self::again`], a [`Self::send`] that opens or
+/// resumes an endpoint, and a [`Self::receive`] that ends a grant block for commands of the
+/// adapter; otherwise only [`Self::finish`] blocks.
 pub trait Connection: Debug + Send + Sync {
     /// Sends a command, or queues it while the daemon accepts no more.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`] if the connection is closed; [`Error::NoResources`] if memory for the
-    /// command is missing.
+    /// [`Error::DaemonGone`] if the connection is closed, or too many commands are queued;
+    /// [`Error::NoResources`] if memory for the command is missing, or of the other kind.
     fn send(&mut self, command: ClientMessage, grant: Grant) -> Result<(), Error>;
 
     /// Returns the next message of the daemon, or `None` if there is none.
@@ -115,6 +117,7 @@ pub trait Connection: Debug + Send + Sync {
     /// Returns whether peers may read and write this process's memory directly.
     fn permits_direct_reads(&self) -> bool;
 
-    /// Waits a moment until the daemon has executed all commands: the last use of the connection.
+    /// Waits until the daemon has executed all commands, over an adapter for about 1 s at most;
+    /// over a socket it returns at once. No other call may follow.
     fn finish(&mut self) {}
 }

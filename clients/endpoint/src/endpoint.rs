@@ -7,13 +7,16 @@
 //! during a connect, else about 200 us.
 //!
 //! # Limits
-//! All work happens within calls: an endpoint whose process makes no calls receives, sends and
-//! acknowledges nothing. The endpoint has no lock: the caller serialises its calls, and only the
+//! All work happens within calls: an endpoint whose process makes no calls starts, matches and
+//! completes nothing. Only messages that the daemon holds go on, and copies by peers that read this
+//! process's memory. The endpoint has no lock: the caller serialises its calls, and only the
 //! [`Waiter`] is shared with sleeping threads. Completions stay in `library` until the caller
-//! collects them. [`Endpoint::open`] blocks for the connect ([`crate::nic`]), and for at most two
-//! answers of the daemon, 10 s each. [`Endpoint::finish`] waits at most [`CLOSE_MAX`] (30 s) for
-//! messages that were reported as sent and that the peer's host has not acknowledged; then the
-//! endpoint closes, and they may be lost. Requests that have not ended by then get no completion.
+//! collects them. [`Endpoint::open`] blocks for the search of NICs and the connect
+//! ([`crate::nic`]), and for two answers of the daemon, at most 10 s each. [`Endpoint::finish`]
+//! waits at most [`CLOSE_MAX`] (30 s) for messages that were reported as sent and that the peer's
+//! host has not acknowledged; then the endpoint closes, and they may be lost. The close itself may
+//! wait, too: at most 2 s for each peer that writes to this process, about 1 s for a daemon behind
+//! an adapter. Requests that have not ended by then get no completion.
 //!
 //! # Place
 //! The libfabric provider (`rdm`) and `libmyriexpress.so` call the endpoint. The endpoint calls the
@@ -319,7 +322,7 @@ impl<B: Buffer> Endpoint<B> {
     }
 
     /// Closes the endpoint: waits until the messages that were reported as sent are confirmed, at
-    /// most [`CLOSE_MAX`] (30 s).
+    /// most [`CLOSE_MAX`] (30 s). No other call may follow.
     pub fn finish(&mut self) {
         let since = Instant::now();
         self.library.set_handler(false);

@@ -3,8 +3,8 @@
 //!
 //! The text of an error contains the remedy, if the user has one; an errno of the kernel is not
 //! kept. A failure of a request after its start is no [`Error`] but the status of its completion.
-//! [`crate::Endpoint`] and [`crate::nic`] return these errors, in the calling thread; the API
-//! libraries map them to their own numbers. Nothing is logged here, and no error is repeated: after
+//! [`crate::Endpoint`], [`crate::nic`] and [`crate::connection`] return these errors, in the
+//! calling thread; the API libraries map them to their own numbers. Nothing is logged here. After
 //! an error of opening nothing stays open.
 
 use causeway_message::library;
@@ -12,7 +12,8 @@ use causeway_message::library;
 /// Reason for which an operation on a NIC or an endpoint failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no NIC socket in the default directory or in `CAUSEWAY_MX`, and no active adapter.
+    /// `CAUSEWAY_MX` names no place; or the variable is not set, and there is neither a NIC socket
+    /// in the default directory nor an active adapter.
     #[error(
         "no NIC found: neither a socket /run/causeway/mx*.sock nor an active RDMA adapter exists; \
          add a port of kind mx, or set CAUSEWAY_MX to socket:PATH or adapter:DEVICE"
@@ -39,7 +40,8 @@ pub enum Error {
     /// There is no NIC with that number.
     #[error("no NIC has this number")]
     UnknownNic,
-    /// The socket refuses connections, or the daemon does not answer in time.
+    /// The socket refuses connections, or the daemon does not answer in time, or with another
+    /// message than the awaited one.
     #[error("the NIC's daemon does not answer: check that causewayd runs")]
     NoDaemon,
     /// The process may not connect to the socket.
@@ -48,7 +50,7 @@ pub enum Error {
     /// The daemon has another protocol version.
     #[error("the daemon has another protocol version: update causewayd and this library together")]
     Version,
-    /// The daemon closed the connection.
+    /// The daemon closed the connection or sent an invalid message, or too many commands wait.
     #[error("the NIC's daemon closed the connection")]
     DaemonGone,
     /// A limit of this machine or of the daemon is reached.
@@ -60,7 +62,8 @@ pub enum Error {
     /// The endpoint number is out of range.
     #[error("the endpoint's number is out of range")]
     EndpointNumber,
-    /// The endpoint is open already, or all endpoints are.
+    /// The endpoint is open already, or all endpoints are, or the daemon refused for a reason
+    /// without a variant here.
     #[error("the endpoint is already open")]
     Taken,
     /// No NIC has that name.

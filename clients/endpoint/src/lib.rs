@@ -3,12 +3,13 @@
 //!
 //! The crate attaches an endpoint to a NIC, by its socket or by an adapter of the machine, builds
 //! its paths to peers, runs its matching engine within calls, and lets threads sleep until there is
-//! work. It has no API of MX or libfabric, starts no thread, and does not match messages itself
-//! ([`causeway_message::library`] does). An endpoint has no lock of its own: the API library
-//! serialises its calls. [`limits`] has every bound.
+//! work. It has no API of MX or libfabric, and does not match messages itself
+//! ([`causeway_message::library`] does). It starts at most one thread, behind an adapter: the
+//! thread counts changes of the application's memory ([`MemoryWatch`]). An endpoint has no lock of
+//! its own: the API library serialises its calls. [`limits`] has the bounds.
 //!
-//! A number that another process has open is refused by the daemon (`MX_BUSY`). At a limit a call
-//! fails with [`Error`], or the message waits until there is room.
+//! A number that is open already is refused by the daemon ([`Error::Taken`]). At a limit a call
+//! fails with [`Error`], a request ends with a status, or it waits until there is room.
 //!
 //! # Place
 //! Above `message` (matching) and `mxoe` (packets), below the API libraries. A message of the

@@ -1,16 +1,16 @@
-//! Every bound of this crate: counts, sizes and times, with the reason for their value.
+//! Bounds of this crate: counts, sizes and times, with the reason for their value.
 //!
 //! All are constants: neither the operator nor the application can change one. The bounds of
 //! messages and requests are in [`causeway_message::limits`].
 //!
-//! The modules of this crate read them, in the process of the application: `nic` and `paths` those
-//! of NICs, connects and restarts, `staging` those of staging, `bypass` those of direct mode,
-//! `endpoint` those of polls, [`crate::waiter`] those of sleeps. The reader runs in the thread that
-//! calls the endpoint and holds its lock; sleeps are without the lock.
+//! The modules of this crate read them, in the process of the application: `nic`, `place` and
+//! `paths` those of NICs, connects and restarts, `adapter` those of sessions, `staging` those of
+//! staging, `bypass` and `unknown_nics` those of direct mode, `endpoint` those of polls,
+//! [`crate::waiter`] those of sleeps. The API libraries read [`ENDPOINT_ANY`] and some others.
 
 use std::time::Duration;
 
-/// Maximum NICs of one process; further sockets are ignored.
+/// Maximum NICs of one process; further sockets and adapters are ignored.
 pub const NICS_MAX: usize = 64;
 /// Endpoint number that requests any free endpoint. Valid numbers are 0 to 254.
 pub const ENDPOINT_ANY: u8 = 255;
@@ -77,10 +77,11 @@ pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;
 /// Registrations of application memory of an endpoint.
 pub const REGISTRATIONS_MAX: usize = 32;
-/// Length of these registrations in total, in bytes; 256 MiB, which is also the longest that a daemon
-/// accepts.
+/// Length of these registrations in total, in bytes; 256 MiB, which is also the longest that a
+/// daemon accepts.
 pub const REGISTERED_BYTES_MAX: usize = 256 << 20;
-/// Messages that use slabs after a daemon has refused memory of the application.
+/// Registrations that are skipped after a daemon has refused memory of the application: such
+/// messages use slabs. A message that waits for a slab counts at each attempt.
 pub const REFUSED_PAUSE: u32 = 256;
 /// Requests that a NIC side in the process handles before it polls for their results. Further
 /// requests wait for the next turn.
@@ -94,7 +95,8 @@ pub const UNKNOWN_NICS_MAX: usize = 16;
 pub const UNKNOWN_NICS_NS: u64 = 1_000_000;
 /// Longest sleep of a process with a NIC side; it must check its interface.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Short messages, local and remote, that are taken in a row before other events have their turn.
+/// Short messages, local and remote, that an endpoint with rings takes in a row before other events
+/// have their turn.
 pub const SHORTS_IN_ROW_MAX: u32 = 8;
 /// Interval of full polls of an idle NIC side in the process, in TSC ticks; about 20 us.
 pub const FULL_POLL_TICKS: u64 = 50_000;

@@ -15,9 +15,9 @@
 //! lock works within one process, not in memory that processes share.
 //!
 //! # Place
-//! [`Guarded`] protects the domains of the libfabric provider and the cache of [`crate::nic`].
-//! `libmyriexpress.so` has a [`Lock`] and a [`Room`] for each endpoint. [`steps`] holds the memory
-//! orders, which a model checker tests.
+//! [`Guarded`] protects the domains of the libfabric provider, their list, and the cache of
+//! [`crate::nic`]. `libmyriexpress.so` has a [`Lock`] and a [`Room`] for each endpoint, and a
+//! [`Lock`] for opening endpoints. [`steps`] holds the memory orders, which a model checker tests.
 
 pub mod steps;
 
@@ -163,7 +163,7 @@ impl Lock {
         steps::try_take(&self.word)
     }
 
-    /// Takes the lock; sleeps until it is free.
+    /// Takes the lock; waits until it is free.
     #[inline]
     pub fn take(&self) {
         if !self.try_take() {

@@ -11,12 +11,15 @@
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
 //! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer, and as long for
 //! the connect, while a daemon accepts nothing and its listen backlog is full.
-//! [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the daemon does
-//! not accept is queued. A conversation does not reconnect by itself, and its caller serialises the
-//! calls. [`find`] and [`name`] query the daemons one after the other: they skip a daemon that
-//! cannot be reached or does not greet, and fail at the first that ends or is silent after the
-//! question. The other functions may run in any thread; the cache has its own lock, which the
-//! handlers of `fork(2)` hold.
+//! [`Conversation::ask`] and [`Conversation::hear`] do not block, except for commands of an adapter
+//! that register or release memory: a command that the daemon does not accept is queued. A
+//! conversation does not reconnect by itself, and its caller serialises the calls. [`find`] and
+//! [`name`] query the daemons one after the other: they skip a daemon that cannot be reached or
+//! does not greet, and fail at the first that ends or is silent after the question ([`name`]
+//! reports each of these as [`Error::NicUnknown`]). On a machine with several adapters and no
+//! socket, a search queries them in turn until a daemon answers, and remembers that adapter until
+//! [`forget`]. The functions may run in any thread; the cache has its own lock, which the handlers
+//! of `fork(2)` hold.
 //!
 //! # Place
 //! An [`Endpoint`](crate::Endpoint) owns one [`Conversation`] in its
@@ -95,8 +98,8 @@ pub fn find_all() {
     CACHE.with(|cache| cache.places = Some(found));
 }
 
-/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the first active
-/// adapter through which a daemon answers.
+/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the active
+/// adapters: of several only the first through which a daemon answers, or all if none does.
 fn search() -> Vec<Place> {
     if let Some(value) = std::env::var_os("CAUSEWAY_MX") {
         return place::named(&value);
@@ -214,7 +217,7 @@ impl Conversation {
     /// [`DaemonMessage::Welcome`].
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] if no process listens there, or an error of the adapter.
+    /// [`Error::NoDaemon`] if no process accepts the connection now, or an error of the adapter.
     pub fn reconnect(&self) -> Result<Self, Error> {
         let mut again = Self { connection: self.connection.again()?, board: self.board.clone() };
         again.greet()?;
@@ -224,7 +227,8 @@ impl Conversation {
     /// Sends a command, or queues it while the daemon accepts no more.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`] if the connection is closed.
+    /// [`Error::DaemonGone`] if the connection is closed or too many commands are queued,
+    /// [`Error::NoResources`] if memory for rings is missing.
     pub fn ask(&mut self, ask: ClientMessage) -> Result<(), Error> {
         self.ask_with(ask, Grant::Nothing)
     }
@@ -232,7 +236,7 @@ impl Conversation {
     /// Sends a command with memory, as [`Self::ask`] does.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`] if the connection is closed.
+    /// Those of [`Self::ask`]; [`Error::NoResources`] also for memory of the wrong kind.
     pub fn ask_with(&mut self, ask: ClientMessage, grant: Grant) -> Result<(), Error> {
         self.connection.send(ask, grant)
     }
@@ -262,7 +266,8 @@ impl Conversation {
         self.connection.disarm();
     }
 
-    /// Waits a moment until the daemon has executed all commands. No command may follow.
+    /// Waits until the daemon has executed all commands, behind an adapter for about 1 s at most;
+    /// at a socket it returns at once. No command may follow.
     pub fn finish(&mut self) {
         self.connection.finish();
     }
@@ -275,7 +280,8 @@ impl Conversation {
     /// Waits for the next message of the daemon, at most [`ANSWER_MAX`] (10 s).
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] after that time, [`Error::DaemonGone`] if the connection is closed.
+    /// [`Error::NoDaemon`] after that time, [`Error::DaemonGone`] if the connection is closed or a
+    /// message is invalid.
     pub fn wait(&mut self) -> Result<(DaemonMessage, Attached), Error> {
         let since = Instant::now();
         loop {

@@ -1,10 +1,11 @@
 //! Paths to peers: channels to endpoints of this host, which the daemon sets up on request
 //! (`control`), and rings to the NIC side for other hosts, if the NIC has a network. Peers of this
 //! host without a channel (processes in guests, and processes with `CAUSEWAY_MX_CHANNELS=0`) are
-//! reached through the rings too, and count as peers of other hosts here. An endpoint behind an
-//! adapter, or without channels, has rings from the start; another endpoint gets them from the
-//! daemon with the first connect that needs them. The matching engine uses both as one transport
-//! (`transport`). The paths outlive the daemon (`resume`).
+//! reached through the rings too, and count as peers of other hosts here. An endpoint of a NIC with
+//! a network, behind an adapter, or without channels has rings from the start; another endpoint
+//! gets them from the daemon with the first connect that needs them, its own or that of a peer. The
+//! matching engine uses both as one transport (`transport`). The paths outlive the daemon
+//! (`resume`).
 //!
 //! # Limits
 //! Without a network connects to other hosts fail with `EndpointUnknown`. While the daemon is gone,
@@ -13,10 +14,9 @@
 //! until the next daemon answers (`resume`). Rings in direct mode go on. The daemon grants an
 //! endpoint at most 1,024 channels; of the channels to one target endpoint, all processes of a user
 //! together get at most 896, and a single process 64. A further connect fails with `NoResources`. A
-//! connect beyond 256 without an answer waits (`connects`). The paths have no lock and start no
-//! thread: all work happens within calls of the matching engine, which the caller serialises. A
-//! caller that sleeps must call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not
-//! ring otherwise.
+//! connect beyond 256 without an answer waits (`connects`). The paths have no lock and no thread of
+//! their own: all work happens within calls, which the caller serialises. A caller that sleeps must
+//! call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not ring otherwise.
 //!
 //! # Place
 //! [`Endpoint`](crate::Endpoint) owns the paths and passes them to each call of the matching engine
@@ -82,7 +82,7 @@ pub struct Paths {
     own: u8,
     /// Channels to peers of this host.
     pub channels: Channels<LocalDoorbell>,
-    /// Rings to the NIC side; `None` if the NIC has no network.
+    /// Rings to the NIC side; `None` if the NIC has no network and no connect has needed them.
     rings: Option<Rings<NicDoorbell, StagingSlabs>>,
     /// NIC side at the other end of the rings, in this process; `None` if the daemon has it.
     bypass: Option<Box<Bypass>>,
@@ -228,7 +228,8 @@ impl Paths {
         self.channels.withdraw();
     }
 
-    /// Closes the endpoint: its channels report it to the peers.
+    /// Closes the endpoint: its channels report it to the peers. Waits at most 2 s for each peer
+    /// that is writing to this process, and for the daemon behind an adapter.
     pub fn end(&mut self) {
         for peer in self.local_peers.all() {
             let channels: &mut AnyTransport = &mut self.channels;

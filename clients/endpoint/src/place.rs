@@ -3,14 +3,14 @@
 //! `CAUSEWAY_MX` names them: `adapter`, `adapter:DEVICE` or `adapter:DEVICE:PORT` for an adapter of
 //! this machine, `socket:PATH` or just paths for sockets, separated by colons. Without the
 //! variable, these are all sockets `/run/causeway/mx*.sock` in sorted order, or, on a machine
-//! without any, the first active adapter through which a daemon answers. Only the first 64 sockets
-//! count ([`NICS_MAX`]). A value of `CAUSEWAY_MX` is not checked here: a path without a socket, an
-//! unknown device and port 0 (any number that cannot be read) fail when the NIC is used. A value
-//! with the first word `adapter` names one adapter and nothing else.
+//! without any, its active adapters. Only the first 64 sockets count ([`NICS_MAX`]). A value of
+//! `CAUSEWAY_MX` is not checked here: a path without a socket, an unknown device and port 0 (any
+//! number that cannot be read) fail when the NIC is used. A value with the first word `adapter`
+//! names one adapter and nothing else.
 //!
 //! This module lists places and connects to none, keeps nothing, and blocks only for the file
 //! system. [`nic`](crate::nic) calls it in the thread that lists NICs or opens an endpoint, and
-//! chooses among several adapters.
+//! chooses among several adapters the first through which a daemon answers, if any does.
 
 use std::ffi::OsStr;
 use std::fmt;

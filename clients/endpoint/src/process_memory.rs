@@ -21,10 +21,10 @@
 //! `paths::control` creates a [`ProcessMemory`] for a new channel if the daemon sent a process
 //! descriptor. [`Channels`](causeway_message::library::Channels) reads and writes through it, in
 //! the thread that makes progress, and decides which messages are long enough. A call copies at
-//! most [`DIRECT_PLACES_MAX`] (8) ranges and may copy fewer bytes than requested: 0 if an address
-//! is not mapped. [`Inaccessible`] means that the kernel refuses or the process has ended: after a
-//! refused read the channel carries the messages of this peer from then on, after a refused write
-//! the receiver reads the message alone.
+//! most [`DIRECT_PLACES_MAX`] (8) ranges and may copy fewer bytes than requested, also none: where
+//! an address is not mapped, or after a signal. [`Inaccessible`] means that the kernel refuses or
+//! the process has ended: after a refused read the channel carries the messages of this peer from
+//! then on, after a refused write the receiver reads the message alone.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;

@@ -8,8 +8,8 @@
 //! messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
-//! sent from the application's memory. Behind an adapter, contiguous messages leave from and arrive in
-//! registered memory of the application ([`cache`]).
+//! sent from the application's memory. Behind an adapter, contiguous messages leave from and arrive
+//! in registered memory of the application ([`cache`]).
 //!
 //! Offers (memory of sends) and pulls (memory of receives) have separate slabs. An offer keeps its
 //! window until the peer has pulled it, for which the peer needs a window, too: if offers could
@@ -19,16 +19,17 @@
 //! A slab is requested if the slabs of its purpose then total at most [`STAGING_BYTES_MAX`] (512
 //! MiB). While they total at most [`STAGING_ROOM_BYTES`] (320 MiB), a slab of any length is
 //! requested, so that the longest message (4 GiB) gets a window: with 300 MiB of slabs a message of
-//! 1 GiB gets a slab; with 400 MiB a message of 200 MiB waits. Before a message waits, idle slabs
-//! of its purpose are returned to the daemon. If the daemon or the kernel refuses a slab, idle
-//! registrations of application memory end as well.
+//! 1 GiB gets a slab; with 400 MiB a message of 200 MiB waits. Before a message waits for such
+//! room, idle slabs of its purpose are returned to the daemon. If the daemon or the kernel refuses
+//! a slab, idle registrations of application memory end as well.
 //!
 //! [`TransportError::Full`] means: repeat later, when the daemon answered or a window is free.
 //! [`TransportError::Never`] fails the message with [`Status::NoResources`]: the host has no memory
 //! or descriptor for a slab, or the daemon refused a slab and this purpose has none; the next
-//! message asks again. Idle slabs above [`STAGING_IDLE_MAX`] (64 MiB) are returned. The end of a
-//! daemon that has the NIC side ends all windows; the next daemon's rings have new, empty staging.
-//! Windows are not zeroed between messages.
+//! message asks again. A registration of application memory that can end turns the first into
+//! `Full`. Idle slabs above [`STAGING_IDLE_MAX`] (64 MiB) are returned. The end of a daemon that
+//! has the NIC side ends all windows; the next daemon's rings have new, empty staging. Windows are
+//! not zeroed between messages.
 //!
 //! # Place
 //! All calls run in the application's process, under the endpoint's lock.
@@ -166,19 +167,19 @@ pub struct StagingSlabs {
     last: u32,
     /// Commands that `Paths` has not sent yet.
     pub commands: VecDeque<StagingCommand>,
-    /// Number of slabs that were lent.
+    /// Number of slabs that were requested, including those that the kernel or the daemon refused.
     pub lent: u64,
     /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon refused a slab; no slab is requested until an idle slab was returned, or a
-    /// message failed because its purpose has no slab.
+    /// The daemon refused a slab; no slab is requested until an idle slab was returned, idle
+    /// registrations ended, or a message failed because its purpose has no slab.
     is_refused: bool,
 }
 
 /// Counters of staging, since the endpoint was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StagingCounters {
-    /// Slabs that were lent to the NIC side.
+    /// Slabs that were requested, including those that the kernel or the daemon refused.
     pub lent: u64,
     /// Windows that were allocated.
     pub taken: u64,
@@ -247,7 +248,8 @@ impl StagingSlabs {
         self.for_purpose(purpose).fold(0, |sum, slab| sum.saturating_add(slab.len))
     }
 
-    /// Records the daemon's answer to a slab or registration; `None` is a refusal.
+    /// Records the daemon's answer to a slab or registration; `None` is a refusal. An unknown tag
+    /// has no effect.
     pub fn record_answer(&mut self, tag: u32, region: Option<RegionId>) {
         if self.cache.as_mut().is_some_and(|cache| cache.record_answer(tag, region)) {
             return;
@@ -323,8 +325,8 @@ impl StagingSlabs {
         Ok(())
     }
 
-    /// Ends the registrations of application memory that no message uses, to make room for a slab. Returns
-    /// whether there were any.
+    /// Ends the registrations of application memory that no message uses, to make room for a slab.
+    /// Returns whether there were any.
     fn end_idle_registrations(&mut self) -> bool {
         self.cache.as_mut().is_some_and(|cache| cache.end_idle(&mut self.commands))
     }

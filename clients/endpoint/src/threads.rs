@@ -1,7 +1,9 @@
-//! Threads that a library starts in a process of an application.
+//! Threads that a library starts in a process of an application: that of `staging::watch`, and the
+//! connect thread and the progress thread of the libfabric provider.
 
-/// Starts a thread with all signals blocked: signal handlers belong to the application and run in
-/// its threads.
+/// Calls `begin` with all signals blocked, so that a thread that `begin` starts inherits the mask:
+/// signal handlers belong to the application and run in its threads. The mask of the calling thread
+/// is restored afterwards.
 pub fn spawn_unsignalled<R>(begin: impl FnOnce() -> R) -> R {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();

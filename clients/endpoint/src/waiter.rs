@@ -1,6 +1,6 @@
 //! Descriptors on which threads of a process sleep for an endpoint: the process's own doorbell (an
 //! eventfd), the doorbells of all peers of this host (one epoll descriptor), and the socket of the
-//! daemon.
+//! daemon, or the completion channel of an adapter.
 //!
 //! [`Waiter::listen`] sleeps until one is readable; [`Waiter::hush`] clears the doorbells that
 //! rang.

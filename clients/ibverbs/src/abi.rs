@@ -1,8 +1,8 @@
 //! Structures and constants of libibverbs, as far as this crate uses them.
 //!
-//! Facts from the documented, stable binary interface (`ibv_*(3)` and `infiniband/verbs.h`); the test
-//! below compares every offset with the installed header. Objects that the library allocates are declared up to
-//! the last field that is read.
+//! Facts from the documented, stable binary interface (`ibv_*(3)` and `infiniband/verbs.h`); a test
+//! compares layouts and numbers with the header, where that is installed. Objects that the library
+//! allocates are declared up to the last field that is read.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

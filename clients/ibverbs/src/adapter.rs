@@ -1,4 +1,9 @@
 //! Devices of the machine, and an opened device.
+//!
+//! Each call lists or queries the devices anew. A port is addressed by its number, from 1; only
+//! GIDs of type RoCE v2 at the positions 0 to 255 are found. An opened device stays open until the
+//! last object of it is dropped, in the process that opened it. Calls are system calls, of any
+//! thread. `adapter::session` of the endpoint crate opens the device of a session.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,7 +14,7 @@ use crate::abi;
 use crate::error::Error;
 use crate::library::Library;
 
-/// GIDs of a port that are searched; the emulated adapter has 256.
+/// Most GIDs of a port that are searched; a position above 255 ends the search, too.
 const GIDS_MAX: u32 = 1024;
 
 /// The process that created an object. Only this process destroys it.
@@ -60,8 +65,8 @@ impl DeviceList {
     /// Returns the devices with their names.
     fn all(&self) -> impl Iterator<Item = (*mut abi::Device, String)> {
         (0..self.count).map(|index| {
-            // SAFETY: the library's list has `count` devices, which live until it is freed, and their
-            // names are strings with an end.
+            // SAFETY: the library's list has `count` devices, which live until it is freed, and
+            // their names are strings with an end.
             unsafe {
                 let device = *self.start.as_ptr().add(index);
                 let name = CStr::from_ptr((self.library.get_device_name)(device));
@@ -117,7 +122,8 @@ impl Opened {
 
     /// Returns the operations of the device.
     pub fn ops(&self) -> &abi::ContextOps {
-        // SAFETY: the context lives as long as `self`, and its operations are set when it is opened.
+        // SAFETY: the context lives as long as `self`, and its operations are set when it is
+        // opened.
         unsafe { &(*self.context.as_ptr()).ops }
     }
 }
@@ -125,7 +131,8 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if self.creator.is_here() {
-            // SAFETY: the context was opened once; every object of it holds this owner, so none is left.
+            // SAFETY: the context was opened once; every object of it holds this owner, so none is
+            // left.
             unsafe { (self.library.close_device)(self.context.as_ptr()) };
         }
     }

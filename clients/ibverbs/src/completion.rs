@@ -1,4 +1,9 @@
 //! Completion queues, and the descriptor on which their events arrive.
+//!
+//! A queue reports the ends of work requests of the queue pairs that were created on it. After
+//! [`CompletionQueue::arm`] one event arrives on the descriptor, for the next completion; the
+//! caller polls, and arms again. The queue overruns if its users have more work requests than it
+//! has entries: nothing here counts them. Only creating and destroying a queue blocks.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -121,7 +126,8 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Moves the next completions into `into`, as many as it has room for. Returns their number.
+    /// Moves the next completions into `into`, as many as its capacity has room for, at most 16.
+    /// Returns their number.
     ///
     /// # Errors
     /// [`Error::Call`]: the queue has overrun, or is broken.
@@ -141,8 +147,8 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Requests an event for the next completion. The caller must poll afterwards: earlier completions
-    /// raise none.
+    /// Requests an event for the next completion. The caller must poll afterwards: earlier
+    /// completions raise none.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -155,7 +161,8 @@ impl CompletionQueue {
         self.0.opened.check("ibv_req_notify_cq", result)
     }
 
-    /// Takes an event from the descriptor, if there is one; never blocks. Returns whether there was.
+    /// Takes an event from the descriptor, if there is one; never blocks. Returns whether there
+    /// was.
     pub fn take_event(&self) -> bool {
         let library = self.0.opened.library;
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());

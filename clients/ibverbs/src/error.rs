@@ -1,4 +1,8 @@
 //! Errors of the library and of its calls.
+//!
+//! A work request that fails after it was posted is no [`Error`] but a completion with an error.
+//! The callers in the endpoint crate map the errors to their own; nothing is logged or repeated
+//! here.
 
 use std::io;
 

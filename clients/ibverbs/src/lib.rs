@@ -13,19 +13,20 @@
 //! as the inline functions of the headers do.
 //!
 //! # Threads
-//! libibverbs locks its queues, so every object may be used from any thread. No call blocks except
-//! those that create and destroy objects: these are system calls, and commands of the adapter.
+//! libibverbs locks its queues, so every object may be used from any thread. Calls that list, open,
+//! query, create, change or destroy objects block: these are system calls, and commands of the
+//! adapter. Posting, polling, arming and taking events do not.
 //!
 //! # Fork
-//! Loading calls `ibv_fork_init`. With Linux 5.12 or later `fork(2)` copies pinned pages and the call
-//! has no effect; with an older kernel a child has no access to registered memory. Objects belong to
-//! the process that created them: in a child process a drop frees nothing, since the kernel's objects
-//! are still those of the parent. A child keeps the device's descriptor until it ends or executes
-//! another program.
+//! Loading calls `ibv_fork_init`. With Linux 5.12 or later `fork(2)` copies pinned pages and the
+//! call has no effect; with an older kernel a child has no access to registered memory. Objects
+//! belong to the process that created them: in a child process a drop frees nothing, since the
+//! kernel's objects are still those of the parent. A child keeps the device's descriptor until it
+//! ends or executes another program.
 //!
 //! # Limits
-//! A queue pair has one scatter element per work request; sends carry at most [`INLINE_BYTES_MAX`] bytes,
-//! which are copied when the request is posted. Errors name the call and keep the errno.
+//! A queue pair has one scatter element per work request; sends carry at most [`INLINE_BYTES_MAX`]
+//! bytes, which are copied when the request is posted. Errors name the call and keep the errno.
 //!
 //! # Example
 //! ```no_run

@@ -1,4 +1,7 @@
 //! The loaded library: its functions, found once per process.
+//!
+//! The first call that needs the library loads it; after a failure the next call tries again. A
+//! library that lacks one of the functions is refused as a whole, and stays loaded.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,10 @@
 //! Reliable connections.
+//!
+//! A queue pair is created, initialised, connected once, and ended; it does not reconnect. Sends
+//! are inline and have at most [`INLINE_BYTES_MAX`] (160) bytes; reads and writes of remote memory
+//! are not offered here, but the peer may perform them on [`Registration`]s. The caller bounds the
+//! work requests by the depth, beyond which a post fails. A failed work request puts the queue pair
+//! into the error state: all others fail, too. `adapter::link` of the endpoint crate owns one.
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
@@ -91,7 +97,8 @@ impl QueuePair {
         self.number
     }
 
-    /// Makes the queue pair ready for receives of [`Self::receive`], which may be posted from then on.
+    /// Makes the queue pair ready for receives of [`Self::receive`], which may be posted from then
+    /// on.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -107,7 +114,8 @@ impl QueuePair {
         self.modify(&mut attributes, mask)
     }
 
-    /// Connects the queue pair, after [`Self::initialise`], to the queue pair `number` at the own address `own`.
+    /// Connects the queue pair, after [`Self::initialise`], to the queue pair `number` at the own
+    /// address `own`.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -176,12 +184,12 @@ impl QueuePair {
         opened.check("ibv_modify_qp", result)
     }
 
-    /// Posts a send of `bytes`, which are copied, with immediate data if given. Its completion has the
-    /// identifier `id`.
+    /// Posts a send of `bytes`, which are copied, with immediate data if given. Its completion has
+    /// the identifier `id`.
     ///
     /// # Errors
-    /// [`Error::Inline`] for more than [`INLINE_BYTES_MAX`] bytes; [`Error::Call`] without room in the
-    /// send queue.
+    /// [`Error::Inline`] for more than [`INLINE_BYTES_MAX`] bytes; [`Error::Call`] without room in
+    /// the send queue.
     pub fn send(&self, id: u64, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
         let wanted = bytes.len();
         let length = u32::try_from(wanted).ok().filter(|_| wanted <= INLINE_BYTES_MAX);
@@ -201,16 +209,17 @@ impl QueuePair {
         let mut bad = ptr::null_mut();
         let opened = &self.domain.opened;
         let result = match opened.ops().post_send {
-            // SAFETY: the queue pair lives. Request, element and bytes are read during the call only, since
-            // the bytes are inline.
+            // SAFETY: the queue pair lives. Request, element and bytes are read during the call
+            // only, since the bytes are inline.
             Some(post) => unsafe { post(self.qp.as_ptr(), &mut request, &mut bad) },
             None => -1,
         };
         opened.check("ibv_post_send", result)
     }
 
-    /// Posts a receive of at most `len` bytes into `memory` at offset `at`, after [`Self::initialise`]. Its
-    /// completion has the identifier `id`. If `memory` is dropped before, the receive ends with an error.
+    /// Posts a receive of at most `len` bytes into `memory` at offset `at`, after
+    /// [`Self::initialise`]. Its completion has the identifier `id`. If `memory` is dropped before,
+    /// the receive ends with an error.
     ///
     /// # Errors
     /// [`Error::Range`], or [`Error::Call`] without room in the receive queue.
@@ -227,8 +236,9 @@ impl QueuePair {
         let mut bad = ptr::null_mut();
         let opened = &self.domain.opened;
         let result = match opened.ops().post_recv {
-            // SAFETY: the queue pair lives, and the request is read during the call. The adapter writes to
-            // the memory only by the key, which ends with the registration, before the memory is unmapped.
+            // SAFETY: the queue pair lives, and the request is read during the call. The adapter
+            // writes to the memory only by the key, which ends with the registration, before the
+            // memory is unmapped.
             Some(post) => unsafe { post(self.qp.as_ptr(), &mut request, &mut bad) },
             None => -1,
         };

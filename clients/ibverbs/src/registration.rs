@@ -1,4 +1,9 @@
 //! Protection domains, and memory that an adapter may access.
+//!
+//! Registered pages are pinned, and count to `ulimit -l` unless the user is privileged. The owner
+//! of a key may read and write all of the memory; nothing here narrows that.
+//! [`Registration::revoke`] and the drop end the access before they return. `adapter` and `staging`
+//! of the endpoint crate register rings, slabs and buffers of the application.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -27,7 +32,8 @@ unsafe impl Sync for Domain {}
 impl Drop for Domain {
     fn drop(&mut self) {
         if self.creator.is_here() {
-            // SAFETY: the domain was allocated once; its queue pairs and registrations hold this owner.
+            // SAFETY: the domain was allocated once; its queue pairs and registrations hold this
+            // owner.
             unsafe { (self.opened.library.dealloc_pd)(self.pd.as_ptr()) };
         }
     }
@@ -50,23 +56,23 @@ impl ProtectionDomain {
         Ok(Self(Arc::new(Domain { opened, pd, creator: Creator::now() })))
     }
 
-    /// Registers memory for reads and writes of the adapter and of remote peers. The pages stay
-    /// allocated until the registration is dropped.
+    /// Registers memory for reads and writes of the adapter and of remote peers. The mapping stays
+    /// until the registration is dropped.
     ///
     /// # Errors
     /// [`Error::Call`]; `ENOMEM` often means that `ulimit -l` or the adapter's limit is reached.
     pub fn register(&self, memory: View) -> Result<Registration, Error> {
         let start = memory.as_ptr().expose_provenance();
         let range = start..start.saturating_add(memory.len());
-        // SAFETY: the view's bytes are mapped while it lives, which `Registration` holds until the memory
-        // is deregistered; no reference to them exists, so that the adapter may write them.
+        // SAFETY: the view's bytes are mapped while it lives, which `Registration` holds until the
+        // memory is deregistered; no reference to them exists, so that the adapter may write them.
         let mut registration = unsafe { self.register_range(range) }?;
         registration.memory = Some(memory);
         Ok(registration)
     }
 
-    /// Registers a range of addresses, as [`Self::register`] does. If the range is unmapped meanwhile,
-    /// the adapter still reaches the pages that were there.
+    /// Registers a range of addresses, as [`Self::register`] does. If the range is unmapped
+    /// meanwhile, the adapter still reaches the pages that were there.
     ///
     /// # Errors
     /// As [`Self::register`]; also if a part of the range is not mapped, or not writable.
@@ -105,7 +111,8 @@ pub struct Registration {
     creator: Creator,
 }
 
-// SAFETY: libibverbs permits calls for an object from any thread; the memory is reached by copies only.
+// SAFETY: libibverbs permits calls for an object from any thread; the memory is reached by copies
+// only.
 unsafe impl Send for Registration {}
 // SAFETY: as for Send.
 unsafe impl Sync for Registration {}
@@ -137,13 +144,13 @@ impl Registration {
         self.memory.as_ref()
     }
 
-    /// Deregisters the memory: when this returns, the adapter accesses it no more, and work requests that
-    /// name it fail. Later calls have no effect.
+    /// Deregisters the memory: when this returns, the adapter accesses it no more, and work
+    /// requests that name it fail. Later calls have no effect.
     pub fn revoke(&self) {
         let mr = self.mr.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if self.creator.is_here() && !mr.is_null() {
-            // SAFETY: the memory was registered once, and the swap left the object to this call. Work
-            // requests that still name it fail from now on, since the adapter checks the key.
+            // SAFETY: the memory was registered once, and the swap left the object to this call.
+            // Work requests that still name it fail from now on, since the adapter checks the key.
             unsafe { (self.domain.opened.library.dereg_mr)(mr) };
         }
     }

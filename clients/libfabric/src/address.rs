@@ -7,8 +7,9 @@
 //! (`FI_ADDR_NOTAVAIL`). The functions check nothing and never fail: other bytes are passed on as
 //! they are.
 //!
-//! `info` makes addresses for `fi_getinfo`, and `shell::endpoint` reads the service to open. All in
-//! the thread of the application's call, without state.
+//! `info` makes and reads addresses for `fi_getinfo` and domains, `shell::endpoint` reads the
+//! service to open, and `rdm::address_vector` adds and parses the fields of a name. All without
+//! state.
 
 /// Length of an address, in bytes.
 pub const BYTES: usize = 24;

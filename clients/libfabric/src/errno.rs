@@ -5,9 +5,9 @@
 //! `prov_errno` of its error entry; for a failed call there is only the number. The module makes no
 //! decision about an error, writes no log and keeps no state: all texts are static.
 //!
-//! `rdm` maps the statuses of completions, `shell` and `fabric` the errors of calls, and
-//! `fi_cq_strerror` and `fi_eq_strerror` use the texts. All are pure functions, callable in any
-//! thread.
+//! `rdm` maps the statuses of completions, and `shell::endpoint` the errors of the opening;
+//! `fi_cq_strerror`, `fi_eq_strerror` and the warnings of `rdm` use the texts. All are pure
+//! functions, callable in any thread.
 
 use std::ffi::{CStr, c_char};
 

@@ -1,12 +1,12 @@
-//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon, and in its
-//! guests with an RDMA adapter.
+//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon, and in
+//! its guests with an RDMA adapter.
 //!
 //! MPI libraries and other users of libfabric send messages and access remote memory over the MX
 //! NICs of the host: endpoints of type `FI_EP_RDM` with tagged and untagged messages, RMA and
 //! atomic operations, completion queues and counters. The provider implements no connections
-//! (`FI_EP_MSG`), datagrams, shared contexts, multicast or collectives, opens no network socket
-//! itself, and needs no rights beyond those of its user on the NIC's socket or, in a guest, on the
-//! adapter.
+//! (`FI_EP_MSG`), datagrams, shared contexts, multicast or collectives, and needs no rights beyond
+//! those of its user on the NIC's socket or, in a guest, on the adapter. It sends nothing by
+//! network sockets of its own; `info::node` binds some to recognise addresses of this host.
 //!
 //! # Place
 //! The crate is a client: it stands beside `clients/myriexpress` on `causeway-endpoint`, which
@@ -24,9 +24,10 @@
 //!
 //! # Threads and limits
 //! Calls run in the application's threads. The crate starts a progress thread for a domain with
-//! `FI_PROGRESS_AUTO`, and in other domains a thread while connects are pending; both are named
-//! `causeway-fi`. Each object may be opened several times; at a limit of the provider (`limits`) or
-//! the NIC a call returns a negative libfabric error and changes nothing. `scenario` is for fuzz
+//! `FI_PROGRESS_AUTO`, and in other domains a thread while messages wait for a connect; both are
+//! named `causeway-fi`. Behind an adapter, `causeway-endpoint` starts another (`causeway-watch`).
+//! Each object may be opened several times; at a limit of the provider (`limits`) or the NIC a call
+//! returns a negative libfabric error and starts nothing, or messages wait. `scenario` is for fuzz
 //! targets, with the feature `scenario` only.
 //!
 //! # Example

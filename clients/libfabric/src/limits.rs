@@ -1,6 +1,6 @@
 //! The bounds of this crate: counts, sizes and times, with the reason for their value. The times of
-//! the search for NICs are in `nics`. [`crate::info`] reports most of them to applications, and the
-//! manual fi_causeway(7) repeats some, which a test compares.
+//! the search for NICs are in `nics`. [`crate::info`] reports those of operations and objects to
+//! applications, and the manual fi_causeway(7) repeats some, which a test compares.
 //!
 //! The bounds are constants; only the memory for unexpected messages can be set
 //! ([`UNEXPECTED_MIB`]). Bounds of the layers below are in `causeway_endpoint::limits` and
@@ -15,7 +15,7 @@
 //! | regions, addresses | `rdm::regions`, `rdm::address_vector` | `-FI_ENOMEM` |
 //! | unexpected messages | `rdm::unexpected` | messages wait at their senders |
 //! | connects, services | `rdm::connect`, `rdm::service` | waiting messages fail; no service is found |
-//! | polls, sleeps, close | `shell::wait`, `shell::progress_thread`, `shell::endpoint` | speed only; messages that have not left at the close are lost |
+//! | polls, sleeps, close | `rdm`, modules of `shell` | speed only; messages that have not left at the close are lost |
 //!
 //! All run in the process of the application, in its calling threads, or in `progress_thread` and
 //! `connect_thread`.

@@ -78,10 +78,10 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The last slow failure and its time.
 static LAST_SLOW: Mutex<Option<(Instant, NicsUnavailable)>> = Mutex::new(None);
 
-/// Returns all NICs that answer now, in the order of their places.
+/// Returns the NICs that answer now, in the order of their places, up to a place that fails slowly.
 ///
 /// # Errors
-/// No NIC answers; the error contains the first reason.
+/// No NIC answers, or none did less than 60 s ago and slowly; the error contains the first reason.
 pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
     // A concurrent caller waits for the result of the first.
     let mut slowest = LAST_SLOW.lock().unwrap_or_else(PoisonError::into_inner);

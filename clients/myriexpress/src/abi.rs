@@ -3,8 +3,8 @@
 //! The layouts are those of `myriexpress.h`. Accesses check for NULL and nothing else: a wild
 //! pointer is an error of the application and ends its process. Buffers of messages do not pass
 //! here (`memory` validates them). A text is copied; a text of its declared maximum or longer, or
-//! not in UTF-8, is invalid, and the call fails. Used by all functions of `call`, in threads of the
-//! application; nothing is kept.
+//! not in UTF-8, is invalid, and the call fails. Used by the functions of `call` and the modules
+//! below them, in threads of the application; nothing is kept.
 
 use std::ffi::{CStr, c_char, c_void};
 

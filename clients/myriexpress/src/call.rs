@@ -1,16 +1,18 @@
 //! The functions of the C API, by subject.
 //!
-//! Each function takes the lock of its endpoint ([`crate::table`]), performs one operation, and
-//! reports a failure to the error handler. The modules contain no protocol logic.
+//! A function on an endpoint takes the lock of the endpoint ([`crate::table`]) and performs one
+//! operation; every function reports a failure to the error handler. The modules contain no
+//! protocol logic.
 //!
 //! Place: application, a function here, [`crate::table`] (lock), `wait` or `endpoint`, the matching
 //! engine. A function checks its arguments, and has no effect but progress if one is invalid. Every
-//! call waits for the lock of its endpoint. `mx_wait*`, `mx_peek`, `mx_probe` and `mx_connect` wait
+//! call on an endpoint waits for its lock. `mx_wait*`, `mx_peek`, `mx_probe` and `mx_connect` wait
 //! for a result or their timeout, `mx_open_endpoint` and queries of NICs for the daemon (at most 10
-//! s per answer), `mx_close_endpoint` for messages in flight, and it and `mx_disable_progression`
-//! for a running handler (`lifecycle`). Other functions do not wait, but each that makes progress
-//! or fails runs the application's handlers, in the calling thread. No panic crosses the C
-//! interface.
+//! s per connect and answer), `mx_close_endpoint` for messages in flight, it and
+//! `mx_disable_progression` for a running handler (`lifecycle`), and it and `mx_disconnect` for a
+//! peer that copies into a receive buffer (at most 2 s). Other functions do not wait, but each that
+//! makes progress or fails runs the application's handlers, in the calling thread. No panic crosses
+//! the C interface.
 
 mod complete;
 mod connect;

@@ -3,10 +3,11 @@
 //! Every send reports a completion. Commands for which the send queue has no room wait in a queue.
 //! Received messages stay in their receive buffers until they are taken; only then the buffer is
 //! posted again, so that the daemon holds back messages that the process does not take. After the
-//! first failed work request the link is broken for good. A broken link gives the messages that had
-//! arrived and then [`Error::DaemonGone`]; at most 1,024 commands wait ([`COMMANDS_UNSENT_MAX`]),
-//! and a further one breaks it. A doorbell without room waits, each endpoint once. A message of
-//! another length than [`MESSAGE_BYTES`] breaks the link, too.
+//! first failed work request, poll or arming the link is broken for good. A broken link gives the
+//! messages that had arrived and then [`Error::DaemonGone`]; at most 1,024 commands wait
+//! ([`COMMANDS_UNSENT_MAX`]), and a further one breaks it. A doorbell without room waits, each
+//! endpoint once; on a broken link a doorbell has no effect. A message of another length than
+//! [`MESSAGE_BYTES`] breaks the link, too.
 //!
 //! # Sleeps
 //! [`Link::arm`] requests an event for the next completion, and polls afterwards: a completion in
@@ -16,8 +17,8 @@
 //! # Place
 //! [`session`](super::session) sends and receives, and the doorbell of the rings (`paths`) rings;
 //! nothing here knows the messages. The state has a lock of its own, because the session and the
-//! doorbell share the link. No call blocks. After [`Link::arm`] the caller calls [`Link::disarm`],
-//! also if it does not sleep.
+//! doorbell share the link. No call blocks except [`Link::open`], which waits for commands of the
+//! adapter. After [`Link::arm`] the caller calls [`Link::disarm`], also if it does not sleep.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};

@@ -6,7 +6,7 @@
 //! kernel the list is empty; there is no error. A port in the list may be of any vendor, and its
 //! daemon may serve no sessions: the caller tries. Each call reads `/sys/class/infiniband` again.
 //! Called by [`place`](crate::place) for the search of NICs and by [`session`](super::session) to
-//! open the adapter, in the thread that opens an endpoint or lists NICs.
+//! open the adapter, in the thread that opens or resumes an endpoint, or queries NICs.
 
 use std::path::Path;
 

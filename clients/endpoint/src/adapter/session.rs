@@ -2,18 +2,21 @@
 //! grants.
 //!
 //! A session belongs to one endpoint, or to a query of the daemon. It registers new rings for each
-//! command that opens or resumes the endpoint, and keeps them for its life. Granted memory stays
-//! registered until the daemon has answered a *fence*: a question behind the command that ends the
-//! grant; the answer to it shows that earlier commands were executed. A region that the daemon refused
-//! is released at once. Fences have no limit of their own; they count to the commands that wait.
+//! command that opens or resumes the endpoint, and keeps the last rings for its life. Granted
+//! memory stays registered until the daemon has answered a *fence*: a question behind the command
+//! that ends the grant; the answer to it shows that earlier commands were executed. A region that
+//! the daemon refused is released at once. Fences have no limit of their own; they count to the
+//! commands that wait.
 //!
-//! An answer that cannot be decoded, and a broken link, are [`Error::DaemonGone`] for good; queued
-//! commands are lost. Files are refused with [`Error::NoResources`]. [`finish`](Connection::finish)
-//! waits for the last fence, at most [`FENCE_WAIT`] (1 s); without it the drop ends the queue pair
-//! first, so that the adapter withdraws the memory before it is freed.
+//! An answer that cannot be decoded, and a broken link, are [`Error::DaemonGone`]: the owner drops
+//! the session with its queued commands. Files are refused with [`Error::NoResources`].
+//! [`finish`](Connection::finish) waits for the last fence, at most [`FENCE_WAIT`] (1 s) without a
+//! message, and drops other messages meanwhile. Memory is deregistered before it is freed, also
+//! without a fence.
 //!
-//! `nic::connect` opens a session, and [`Conversation`](crate::nic::Conversation) owns it, in the
-//! thread that holds the lock of the endpoint. The queue pair is in `link`.
+//! `nic::connect`, and [`again`](Connection::again) after the end of a daemon, open a session;
+//! [`Conversation`](crate::nic::Conversation) owns it, in the thread that holds the lock of the
+//! endpoint or queries the daemon. The queue pair is in `link`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -37,7 +40,8 @@ use crate::waiter::Awaited;
 /// earlier commands were executed. Other questions have the tag 0.
 const FENCE_TAG: u32 = 0xffff_fff0;
 
-/// A session. The fields are dropped in this order: the queue pair ends before the memory does.
+/// A session. The fields are dropped in this order: the queue pair ends before the memory does,
+/// unless the rings of the endpoint still hold the link.
 #[derive(Debug)]
 pub struct Session {
     link: Arc<Link>,

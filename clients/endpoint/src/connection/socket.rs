@@ -7,8 +7,9 @@
 //! An invalid message and a close are the same error. The number and type of descriptors are not
 //! checked here: the daemon is trusted, and `paths::open` checks the files.
 //!
-//! `nic::connect` opens it, [`Conversation`](crate::nic::Conversation) owns it, in the thread that
-//! holds the lock of the endpoint. An adapter takes its place in a guest ([`crate::adapter`]).
+//! `nic::connect` opens it, or `Conversation::over` wraps a connected socket;
+//! [`Conversation`](crate::nic::Conversation) owns it, in the thread that holds the lock of the
+//! endpoint or queries the daemon. An adapter takes its place in a guest ([`crate::adapter`]).
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};

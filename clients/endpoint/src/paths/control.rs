@@ -6,17 +6,18 @@
 //! it, and wait for room; so is a connect to a peer of this host that has no channel.
 //!
 //! # Limits
-//! The functions do not block; they read all messages that have arrived. An invalid message or a
-//! closed socket ends the conversation (`Paths::part`), and `resume` looks for the next daemon. A
-//! channel that cannot be mapped, or that exceeds the 4,096 channels of an endpoint (a correct
-//! daemon grants 1,024), is reported to the daemon as closed, and its connect fails with
-//! [`Status::NoResources`]. A question about an unknown NIC is dropped while commands are queued;
-//! all other commands are queued without a limit here. A refusal of staging is passed to `staging`;
-//! messages with an unknown token, path or tag are ignored.
+//! The functions do not block. `hear` reads all messages that have arrived, `hear_one` one. An
+//! invalid message or a closed socket ends the conversation (`Paths::part`), and `resume` looks for
+//! the next daemon. A channel that cannot be mapped, or that exceeds the 4,096 channels of an
+//! endpoint (a correct daemon grants 1,024), is reported to the daemon as closed, and its connect
+//! fails with [`Status::NoResources`]. A question about an unknown NIC is dropped while commands
+//! are queued; all other commands are queued; at the limit of the connection (1,024) the
+//! conversation ends. A refusal of staging is passed to `staging`; messages with an unknown token,
+//! path or tag are ignored.
 //!
 //! # Place
 //! [`Endpoint::hear`](crate::Endpoint::hear) calls [`Paths::hear`] in the rare checks and after a
-//! sleep.
+//! sleep; a thread of `libmyriexpress.so` that the daemon woke calls [`Paths::hear_one`].
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;

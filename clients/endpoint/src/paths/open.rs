@@ -2,12 +2,13 @@
 //!
 //! A file must be sealed against shrinking (`F_SEAL_SHRINK`) and have at most [`CHANNEL_BYTES_MAX`]
 //! (64 MiB); otherwise, and without address space, the result is `None` or an error, and nothing
-//! stays mapped: `Paths::new` then fails, a connect ends with `NoResources`, and an endpoint whose
-//! next rings are unusable has no path to other hosts any more. The layout in the file is checked
-//! by [`causeway_channel::open`]. The module does not speak to the daemon and keeps no state.
+//! stays mapped: `Paths::new` then fails, a connect ends with `NoResources`, and after unusable
+//! next rings the endpoint has no path to other hosts until a daemon gives it others. The layout in
+//! the file is checked by [`causeway_channel::open`]. The module does not speak to the daemon and
+//! keeps no state.
 //!
 //! `Paths::new` calls it for the rings of a new endpoint, `control` for each new channel, and
-//! `resume` for the rings of the next daemon.
+//! `resume` for rings that the daemon gives later, and for those of the next daemon.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;

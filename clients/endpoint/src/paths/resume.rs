@@ -1,24 +1,24 @@
 //! Resumption after the end of the daemon: channels go on, and the endpoint registers with the next
-//! daemon at the same socket, by its number, key and session (the random number by which two
-//! endpoints with the same address differ).
+//! daemon at the same socket or adapter, by its number, key and session (the random number by which
+//! two endpoints with the same address differ).
 //!
 //! Attempts follow each other after the pauses in [`RESUME_PAUSE`] (10 to 200 ms), each waits at
 //! most [`ANSWER_MAX`] (10 s), and they never end while the endpoint is open; a refusal, another
-//! protocol version and another NIC at the socket end an attempt. Connects wait for the next daemon
-//! until [`RESUME_WAIT`] (5 s) after the end of the old daemon; then they fail, and later connects
-//! fail at once until a daemon answers. The next daemon may not know a peer yet: for
-//! [`RESUME_PEERS`] (60 s) after its answer such a refused connect is repeated after 10 ms.
+//! protocol version, another NIC at the place and any other message end an attempt. Connects wait
+//! for the next daemon until [`RESUME_WAIT`] (5 s) after the end of the old daemon; then they fail,
+//! and later connects fail at once until a daemon answers. The next daemon may not know a peer yet:
+//! for [`RESUME_PEERS`] (60 s) after its answer such a refused connect is repeated after 10 ms.
 //!
 //! # Limits
 //! Requests in the old rings fail, and peers of other hosts are reported as lost; the caller must
 //! connect to them again. Messages that the old daemon held are lost unless an upper layer
 //! (`resend` of the libfabric provider) sends them again. Attempts run only within calls of the
-//! process, and block none of them. In direct mode the rings stay as they are. Old rings are
-//! replaced only after all of their requests have ended.
+//! process, and block them only for commands of an adapter. In direct mode the rings stay as they
+//! are. Old rings are replaced only after all of their requests have ended.
 //!
 //! # Place
-//! `Paths::part` starts it after any error of the conversation; the rare checks (`Paths::hear`)
-//! continue it.
+//! `Paths::part` starts it after any error of the conversation; [`Paths::hear`] (in the rare checks
+//! and after sleeps) and [`Paths::hear_one`] continue it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -50,8 +50,7 @@ pub(super) struct Resume {
     conversation: Option<Conversation>,
     /// Connects were failed since the daemon went: the next daemon is late.
     failed: bool,
-    /// The new rings. They replace the old rings after all
-    /// requests of the old rings have ended.
+    /// The new rings, which replace the old rings after all requests of these have ended.
     rings: Option<RingMemory>,
     /// Number of resumptions.
     pub count: u32,
@@ -192,9 +191,9 @@ impl Paths {
         }
     }
 
-    /// Accepts rings: of the next daemon, or of a daemon that gives an endpoint
-    /// its rings with the first connect through the daemon. The old rings are replaced when all of
-    /// their requests have ended.
+    /// Accepts rings: of the next daemon, or of a daemon that gives an endpoint its rings with the
+    /// first connect through the daemon. The old rings are replaced when all of their requests have
+    /// ended. In direct mode the rings are dropped.
     pub(super) fn accept_rings(&mut self, attached: Attached) {
         if self.bypass.is_none() {
             let (rings, lock) = RingMemory::of(attached).unzip();

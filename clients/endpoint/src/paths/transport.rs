@@ -2,15 +2,17 @@
 //! (even: a channel to this host, odd: the rings). This module decides which of them has the next
 //! turn.
 //!
-//! After an event of the rings the channels have the next turn, and the other way round. At most
-//! [`SHORTS_IN_ROW_MAX`] (8) short messages are taken in a row before other events. Results of
-//! connects come after the event that reports their peer.
+//! After an event of the rings the channels have the next turn, and the other way round. With
+//! rings, at most [`SHORTS_IN_ROW_MAX`] (8) short messages are taken in a row before other events.
+//! The result of a connect to a channel comes after the event that reports its peer.
 //!
 //! # Limits
 //! Order holds per peer, not between peers. [`TransportError::Full`] means that the caller repeats
 //! the call later; [`TransportError::Never`] is final. One event is taken at a time: the matching
 //! engine ends it before it takes another, by `done`, or by `defer`, after which the path returns
-//! it again later. Nothing blocks, and nothing is copied here except by channels and rings.
+//! it again later. Nothing is copied here except by channels and rings. The withdrawal of memory,
+//! the end of a channel and a refused direct read wait, at most 2 s, while the peer writes to this
+//! process; no other call blocks.
 //!
 //! # Place
 //! The matching engine ([`causeway_message::library`]) calls the trait for each send, pull and

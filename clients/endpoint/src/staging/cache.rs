@@ -1,5 +1,5 @@
-//! Registrations of application memory: long messages of a process behind an adapter leave from, and
-//! arrive in, the memory of the application, without a copy in the process.
+//! Registrations of application memory: long messages of a process behind an adapter leave from,
+//! and arrive in, the memory of the application, without a copy in the process.
 //!
 //! A registration covers whole pages, and serves one message at a time. It costs a system call, a
 //! command of the adapter and an answer of the daemon, so it is kept for the next message from the
@@ -12,15 +12,18 @@
 //! | otherwise | kept, if the kernel reports changes of memory | such a change, and `mx__regcache_clean` |
 //!
 //! # Limits
-//! At most [`REGISTRATIONS_MAX`] (32) registrations of [`REGISTERED_BYTES_MAX`] (256 MiB) in total, or of a
-//! quarter of `ulimit -l` if that is less and the user is not root: the rest is for rings and slabs. The
-//! registration that was not used for the longest time makes room. Pages of a registration that is kept
-//! stay allocated after `munmap` until the next long message. If the kernel or the daemon
-//! refuses the memory of a message, or there is no room for it, the message goes through a slab. After a refusal of the daemon
-//! the next [`REFUSED_PAUSE`] (256) messages use slabs.
+//! At most [`REGISTRATIONS_MAX`] (32) registrations of [`REGISTERED_BYTES_MAX`] (256 MiB) in total,
+//! or of a quarter of `ulimit -l` if that is less and the user is not root: the rest is for rings
+//! and slabs. The registration that was not used for the longest time makes room. Pages of a
+//! registration that is kept stay allocated after `munmap` until the next long message. If the
+//! kernel or the daemon refuses the memory of a message, or there is no room for it, the message
+//! goes through a slab. After a refusal of the daemon the next [`REFUSED_PAUSE`] (256)
+//! registrations are skipped, and such messages use slabs.
 //!
 //! # Place
-//! [`super::StagingSlabs`] owns the cache of an endpoint and queues its commands.
+//! [`super::StagingSlabs`] owns the cache of an endpoint behind an adapter and queues its commands.
+//! The matching engine decides which messages are long. All calls but [`clean`] run under the lock
+//! of the endpoint.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -42,9 +45,9 @@ use crate::limits::{REFUSED_PAUSE, REGISTERED_BYTES_MAX, REGISTRATIONS_MAX};
 /// Number of calls of [`clean`].
 static CLEANED: AtomicU64 = AtomicU64::new(0);
 
-/// Ends all registrations of application memory that no message uses, of all endpoints of this process;
-/// those in use end with their messages. The application calls this before it unmaps memory, if
-/// `MX_RCACHE` is 2.
+/// Marks all registrations of application memory, of all endpoints of this process: those in use
+/// end with their message, the others before the next long message of their endpoint. Does not
+/// block. `mx__regcache_clean` calls this before the application unmaps memory.
 pub fn clean() {
     CLEANED.fetch_add(1, Ordering::SeqCst);
 }
@@ -68,8 +71,9 @@ impl Registrar for ProtectionDomain {
     type Memory = Registration;
 
     fn register(&self, range: &Range<usize>) -> Option<Arc<Registration>> {
-        // SAFETY: the memory is that of a message which the application lends until the message ends. Before
-        // the application gets it back, the daemon has ended its access, or the registration is revoked.
+        // SAFETY: the memory is that of a message which the application lends until the message
+        // ends. Before the application gets it back, the daemon has ended its access, or the
+        // registration is revoked.
         let registered = unsafe { self.register_range(range.clone()) };
         registered.ok().map(Arc::new)
     }
@@ -117,7 +121,8 @@ pub struct CacheCounters {
     pub reused: u64,
     /// Registrations that ended because their memory changed, or might have.
     pub invalidated: u64,
-    /// Long contiguous messages that went through a slab.
+    /// Attempts to send or receive a long contiguous message through a slab; several for a message
+    /// that waits for the slab.
     pub copied: u64,
 }
 
@@ -168,7 +173,7 @@ pub(super) struct RegistrationCache<R: Registrar> {
     bytes_max: usize,
     /// Number of uses.
     uses: u64,
-    /// Messages that will use slabs because the daemon has refused memory.
+    /// Registrations that will be skipped because the daemon has refused memory.
     pause: u32,
     /// Counters.
     pub counters: CacheCounters,
@@ -200,8 +205,8 @@ impl<R: Registrar> RegistrationCache<R> {
         self.entries.iter().any(|entry| entry.region.is_none())
     }
 
-    /// Returns a window onto memory of the application, or `None` if the message must go through a slab.
-    /// `tag` is that of the last command.
+    /// Returns a window onto memory of the application, or `None` if the message must go through a
+    /// slab. `tag` is that of the last command.
     ///
     /// # Errors
     /// [`TransportError::Full`] until the daemon has accepted the memory.
@@ -279,7 +284,8 @@ impl<R: Registrar> RegistrationCache<R> {
         Some(())
     }
 
-    /// Ends idle registrations until there is room for `len` more bytes; `None` if there will be none.
+    /// Ends idle registrations until there is room for `len` more bytes; `None` if there will be
+    /// none.
     fn make_room(&mut self, len: usize, commands: &mut VecDeque<StagingCommand>) -> Option<()> {
         loop {
             let bytes =
@@ -340,8 +346,8 @@ impl<R: Registrar> RegistrationCache<R> {
         self.entries.iter().position(|entry| entry.is_lent && entry.region == Some(region))
     }
 
-    /// Ends the access to memory that is lent, because its bytes may change: nothing more is read from
-    /// or written to it. [`Self::give`] follows.
+    /// Ends the access to memory that is lent, because its bytes may change: nothing more is read
+    /// from or written to it. [`Self::give`] follows.
     pub fn take_back(&mut self, region: RegionId) {
         if let Some(entry) = self.lent(region).and_then(|at| self.entries.get_mut(at)) {
             R::revoke(&entry.memory);

@@ -9,13 +9,14 @@
 //!
 //! # Limits
 //! Linux 5.19 or later, anonymous memory, tmpfs and huge pages; [`WatchedRange::new`] fails for any
-//! other memory, as after a policy that forbids `userfaultfd(2)`. A hole that is punched into a file,
-//! or its truncation, is not seen. One thread for the process, which ends with the process. In a
-//! child of `fork(2)` nothing is watched; the child starts a watch of its own when it needs one.
+//! other memory, as after a policy that forbids `userfaultfd(2)`. A hole that is punched into a
+//! file, or its truncation, is not seen. One thread for the process, which ends with the process.
+//! In a child of `fork(2)` nothing is watched; the child starts a watch of its own when it needs
+//! one.
 //!
 //! # Place
-//! The cache of registrations ([`super::cache`]) watches what it keeps. All calls but those of the
-//! thread run under the lock of an endpoint.
+//! The cache of registrations ([`super::cache`]) watches what it keeps; its calls run under the
+//! lock of an endpoint. The benchmark of registrations uses [`MemoryWatch`], too.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
@@ -121,8 +122,8 @@ impl WatchedRange {
         self.watch.changes() != self.changes
     }
 
-    /// Returns whether no watched memory has changed since, or is being changed. `page` is the address of a
-    /// page in the range.
+    /// Returns whether no watched memory has changed since, or is being changed. `page` is the
+    /// address of a page in the range.
     pub fn is_unchanged(&self, page: usize) -> bool {
         // In this order: a change that began before the first check and ended after it is counted by
         // then.
@@ -152,8 +153,8 @@ impl Drop for WatchedRange {
 static WATCH: Mutex<Option<Arc<MemoryWatch>>> = Mutex::new(None);
 
 impl MemoryWatch {
-    /// Returns the watch of this process, which is started by the first call; `None` where the kernel
-    /// refuses.
+    /// Returns the watch of this process, which is started by the first call; `None` where the
+    /// kernel refuses.
     pub fn of_process() -> Option<Arc<Self>> {
         // A thread of the parent may have held the lock at the fork: then the child has no watch.
         let mut known = WATCH.try_lock().ok()?;
@@ -208,8 +209,8 @@ impl MemoryWatch {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Watches a range of whole pages, until [`Self::remove`] or a change of the mapping. Memory that is
-    /// watched already may be a part.
+    /// Watches a range of whole pages, until [`Self::remove`] or a change of the mapping. Memory
+    /// that is watched already may be a part.
     ///
     /// # Errors
     /// The kernel refuses the memory.
@@ -232,9 +233,9 @@ impl MemoryWatch {
         let _ = unsafe { ioctl(self.descriptor.as_fd(), range) };
     }
 
-    /// Returns whether a page is watched, and no change of watched memory is in progress: one that was
-    /// made, without a read of its report yet. Meanwhile another thread may have mapped other memory at
-    /// the address.
+    /// Returns whether a page is watched, and no change of watched memory is in progress: one that
+    /// was made, without a read of its report yet. Meanwhile another thread may have mapped other
+    /// memory at the address.
     fn is_settled(&self, page: usize) -> bool {
         let mut protect = ProtectArgument { start: page as u64, len: PAGE as u64, mode: 0 };
         // SAFETY: the request takes this structure.

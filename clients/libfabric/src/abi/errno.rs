@@ -1,9 +1,9 @@
 //! Error numbers, which functions return negated.
 //!
 //! The numbers are positive here, as in `fi_errno(3)`: those that equal an errno of Linux have its
-//! number, the others begin at 256. The module `errno` of the crate maps errors to them, and
-//! `shell` returns them to the application. The module has constants only; the texts are
-//! libfabric's own (`fi_strerror`).
+//! number, the others begin at 256. All modules of the crate return them to the application; the
+//! module `errno` maps errors of the endpoint and the engine to them. The module has the numbers
+//! and the conversion to results; the texts are libfabric's own (`fi_strerror`).
 
 /// Success.
 pub const FI_SUCCESS: i32 = 0;

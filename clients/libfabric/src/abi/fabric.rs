@@ -2,9 +2,10 @@
 //! of functions, as in `fi_fabric(3)`.
 //!
 //! A [`Fid`] begins each object and has its class, the application's context, and the functions for
-//! closing and binding. The application's threads call them through the tables, which the module
-//! `fabric` of the crate fills for the fabric, and `shell` for the others. The module has no
-//! behaviour: an object whose class is wrong is refused where it is used.
+//! closing and binding. The application's threads call them through the tables, which the modules
+//! `fabric` and `eq` of the crate fill for fabrics and event queues, and `shell` for the others.
+//! The module has no behaviour. The functions trust the class of an object; only a binding and
+//! `fi_trywait` check the class of their arguments.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,8 +1,9 @@
 //! Flags: capabilities, modes, orders, and flags of calls. Numbers only.
 //!
 //! A flag has one meaning for several calls, as in libfabric's headers. `info::offer` decides which
-//! capabilities and modes are supported, and `shell` checks the flags of calls; this module refuses
-//! nothing. A test compares the numbers with the installed headers.
+//! capabilities, orders and default flags are supported (modes are ignored); `shell` and `eq` look
+//! at the flags of a call that have an effect, and ignore the others. This module refuses nothing.
+//! A test compares the numbers with the installed headers.
 
 macro_rules! bits {
     ($($name:ident = $bit:literal;)*) => {

@@ -1,8 +1,9 @@
 //! Registered memory: layouts, modes and the table of functions, as in `fi_mr(3)`.
 //!
 //! The application's threads register memory through the table of a domain, which `shell::mr`
-//! fills. The module has no behaviour: keys, access rights and the limit of regions are checked in
-//! `rdm`. Raw and shared keys have layouts only.
+//! fills. The module has no behaviour: `shell::mr` checks the number of segments, `rdm::regions`
+//! the key and the limit of regions, and keys and access rights of requests. Raw and shared keys
+//! have layouts only.
 
 use std::ffi::{c_int, c_void};
 

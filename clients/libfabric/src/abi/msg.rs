@@ -1,8 +1,8 @@
 //! Messages without tags: the layout of a message and the table of functions, as in `fi_msg(3)`.
 //!
 //! The application's threads send and receive through the table of an endpoint, which `shell::msg`
-//! fills. The module has no behaviour: lengths and numbers of buffers are checked there, and a full
-//! queue is `-FI_EAGAIN`.
+//! fills. The module has no behaviour: `shell` checks the numbers of buffers and the length of
+//! injected messages, `rdm` other lengths and limits, and a full queue is `-FI_EAGAIN`.
 
 use std::ffi::c_void;
 

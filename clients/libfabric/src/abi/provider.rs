@@ -3,8 +3,8 @@
 //!
 //! libfabric's core loads the library and reads the description once, from `fi_prov_ini`; the
 //! module `provider` of the crate fills it. The core calls its functions in the application's
-//! threads. A core with another interface version refuses the provider by itself; nothing is
-//! checked here.
+//! threads. A core skips a provider with an older interface version by itself; nothing is checked
+//! here.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,8 +1,9 @@
 //! Reads and writes of remote memory: layouts and the table of functions, as in `fi_rma(3)`.
 //!
 //! The application's threads call the functions through the table of an endpoint, which
-//! `shell::rma` fills. The module has no behaviour: numbers of segments and lengths are checked
-//! there, keys and bounds by the peer that owns the memory.
+//! `shell::rma` fills. The module has no behaviour: `shell` checks the numbers of segments and the
+//! length of injected writes, `rdm::initiator` other lengths, and the peer that owns the memory
+//! keys and bounds.
 
 use std::ffi::c_void;
 

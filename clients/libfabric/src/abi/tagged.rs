@@ -1,8 +1,9 @@
 //! Messages with tags: the layout of a message and the table of functions, as in `fi_tagged(3)`.
 //!
 //! The application's threads send, receive and search through the table of an endpoint, which
-//! `shell::tagged` fills. The module has no behaviour: lengths and numbers of buffers are checked
-//! there, and a full queue is `-FI_EAGAIN`.
+//! `shell::tagged` fills. The module has no behaviour: `shell` checks tags, the numbers of buffers
+//! and the length of injected messages, `rdm` other lengths and limits, and a full queue is
+//! `-FI_EAGAIN`.
 
 use std::ffi::c_void;
 

@@ -6,9 +6,9 @@
 //! # Limits
 //! Names of other hosts are resolved by the daemon, which knows the NICs that it discovered; an IP
 //! address is accepted for this host only. The resolution blocks: for the answer of each local
-//! NIC's daemon in turn (at most 10 s per answer), for the resolver of the C library, and for the
-//! search of a service (`rdm::service`) from each matching local NIC. A local NIC at which no
-//! endpoint can be opened finds no service. A search without a result is repeated for
+//! NIC's daemon in turn (at most 10 s per connect and answer), for the resolver of the C library,
+//! and for the search of a service (`rdm::service`) from each matching local NIC. A local NIC at
+//! which no endpoint can be opened finds no service. A search without a result is repeated for
 //! [`SERVICE_WAIT`] (1 s) if the hints select this provider by name (`FI_PROVIDER` does not count)
 //! and the node has one NIC; otherwise each NIC is searched once. Nothing is cached.
 //!

@@ -1,12 +1,14 @@
 //! The capabilities of the provider, and the comparison of hints with them. The bounds come from
-//! [`crate::limits`]; nothing here depends on the state of a NIC, and nothing is allocated or sent.
+//! [`crate::limits`]; nothing here depends on the state of a NIC. [`matches_hints`] may block: a
+//! source node that is not the name of the NIC may go to the resolver of the C library.
 //!
 //! [`offer`] either accepts all hints or names the first field that is not supported; a hint of 0
-//! requests nothing. Fields that `hints` does not read, such as modes and traffic classes, are
-//! ignored. With hints, the offer has the requested capabilities, the directions that they imply,
-//! and local and remote communication. Without hints, every capability is offered, threads are safe
-//! (`FI_THREAD_SAFE`), and data progress is manual. Not supported: address formats other than the
-//! provider's, authorisation keys, shared contexts, scalable endpoints, and completion order.
+//! requests nothing. Fields that `hints` does not read, such as modes and traffic classes, and
+//! `total_buffered_recv` are ignored. The offer has the requested capabilities, the directions that
+//! they imply, and local and remote communication; every capability if none is requested. The
+//! default of threads is `FI_THREAD_SAFE`, that of data progress manual. Not supported: address
+//! formats other than the provider's, authorisation keys, shared contexts, scalable endpoints, and
+//! completion order.
 //!
 //! `info` calls [`offer`] for `fi_getinfo` and for the `fi_info` of an opened domain. `info`, its
 //! `node` and `shell::domain` call [`matches_hints`] for each NIC. An endpoint's `fi_info` is not

@@ -9,8 +9,8 @@
 //! dropped. `bytes` returns one piece at most, so callers loop. Copies are unlimited here: callers
 //! bound them. All accesses happen under the domain's lock.
 //!
-//! [`send`](super::send) and [`receive`](super::receive) make the buffers and hand them to the
-//! engine, which drops them when the request ends.
+//! The modules of `rdm` that send or receive make the buffers and hand them to the engine, which
+//! drops them when the request ends.
 
 use std::ptr::NonNull;
 

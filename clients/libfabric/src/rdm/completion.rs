@@ -17,7 +17,7 @@ pub struct ReportTemplate {
     /// The application's context.
     pub context: usize,
     /// `FI_SEND`, `FI_TAGGED` and the like; `FI_INJECT` if the call takes no context: the call
-    /// itself completed the operation, and the queue gets no entry.
+    /// itself completed the operation, and the queue gets no entry, also after a failure.
     pub flags: u64,
     /// Whether the queue gets an entry only on an error.
     pub quiet: bool,

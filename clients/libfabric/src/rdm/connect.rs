@@ -3,26 +3,29 @@
 //!
 //! The daemon answers a connect within tens of microseconds if the peer is on this host, so the
 //! first operation waits for the answer. A connect that takes longer is continued by a thread
-//! ([`ConnectHelper`]), so that waiting messages are sent although the application makes no further
-//! calls.
+//! ([`ConnectHelper`], or the progress thread of the domain), so that waiting messages are sent
+//! although the application makes no further calls.
 //!
 //! # Limits
-//! The first operation waits at most [`CONNECT_AT_ONCE`] (2 ms), and not at all while another
-//! connect is in progress. A connect fails after [`CONNECT_NS`] (10 s), in direct mode
-//! [`CONNECT_DIRECT_NS`] (1 h); waiting messages (with the requests of reads, writes and atomic
-//! operations), receives from this peer alone and deferred messages fail with the connect, and the
-//! next operation connects again. The provider itself repeats a failed connect only while the
-//! daemon is replaced, up to [`CONNECT_TRIES`] (4) attempts in all. Waiting messages are bounded by
-//! the limit of sends and sent in order. After the loss of a message that was reported as sent, the
-//! peer is *broken* for the rest of the endpoint's life: nothing is sent there but a notification,
-//! after which the peer breaks likewise. All operations to it, and receives from it alone, fail
-//! with `FI_ECONNRESET`: later injected sends, receives and peeks in the call, the others by their
-//! completion. Receives from any sender go on. Retransmits are the NIC side's.
+//! The first operation waits at most [`CONNECT_AT_ONCE`] (2 ms), under the lock of the domain, and
+//! not at all while the daemon owes the endpoint another answer (to a connect, or about staging
+//! memory). A connect fails after [`CONNECT_NS`] (10 s), in direct mode [`CONNECT_DIRECT_NS`] (1
+//! h); waiting messages (with the requests of reads, writes and atomic operations), receives from
+//! this peer alone and deferred messages fail with the connect, and the next operation connects
+//! again. The provider itself repeats only a connect that ends with `EndpointUnreachable` while the
+//! daemon is replaced or after it was, up to [`CONNECT_TRIES`] (4) attempts in all. Waiting
+//! messages are bounded by the limits of sends and calls, and sent in order. After the loss of a
+//! message that was reported as sent, the peer is *broken* for the rest of the endpoint's life:
+//! nothing is sent there but a notification, after which the peer breaks likewise. All operations
+//! to it, and receives from it alone, fail with `FI_ECONNRESET`: later injected sends, receives and
+//! peeks in the call, the others by their completion. Receives from any sender go on. Retransmits
+//! are the NIC side's.
 //!
 //! # Place
 //! Sends, receives and peeks from one peer, and reads, writes and atomic operations call
-//! [`Rdm::reach`] first, and wait there. [`Rdm::complete`] ends a connect;
-//! [`resend`](super::resend) decides whether messages of an earlier connection go first.
+//! [`Rdm::reach`] first, and wait there; the rare checks connect again to lost peers that receives
+//! or kept messages wait for. [`Rdm::complete`] ends a connect; [`resend`](super::resend) decides
+//! whether messages of an earlier connection go first.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -14,10 +14,11 @@
 //! At most [`OFFERED_MAX`] (64) messages with [`OFFERED_BYTES_MAX`] (64 MiB) together are offered
 //! without a request at a time, per endpoint and not per peer; a message longer than 64 MiB to
 //! another host is therefore always deferred. The deferred messages are bounded only by the limit
-//! of sends. A request with an unknown name is ignored. Messages to peers of this host are never
-//! deferred; a peer that is not connected yet counts as remote. A dead peer is found by the
-//! engine's watch, not here; its deferred messages fail with `FI_EHOSTUNREACH` at the next *rare
-//! check*, which an endpoint runs about every 200 us, and only within calls.
+//! of sends. A request with an unknown name is ignored. Messages to peers with a channel are never
+//! deferred; a peer of this host without one, and a peer that is not connected yet, count as
+//! remote. A dead peer is found by the engine's watch, not here; its deferred messages fail with
+//! `FI_EHOSTUNREACH` at the next *rare check*, which an endpoint runs about every 200 us, and only
+//! within calls.
 //!
 //! # Place
 //! [`send`](super::send) defers a message; [`target`](super::target) passes the receiver's request

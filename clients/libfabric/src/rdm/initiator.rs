@@ -3,7 +3,7 @@
 //!
 //! A write of up to [`INLINE_BYTES_MAX`] (4,096) bytes travels in its request, and the buffer is
 //! free at once. The bytes of a longer write follow as a separate message. A call completes when
-//! its reply has arrived: the target performed it.
+//! its reply has arrived: the target performed it, or refused it with an error.
 //!
 //! # Limits
 //! At most [`CALLS_MAX`] (4,096) calls of an endpoint, and [`CALLS_PER_TARGET_MAX`] (256) to a

@@ -9,15 +9,16 @@
 //! A buffer must be contiguous and not smaller than its minimum (`FI_EINVAL`); other errors are
 //! those of [`Rdm::receive`]. Queued buffers are bounded only by the limit of operations. A message
 //! that is longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next
-//! buffer. A buffer takes no further message, and the senders wait, while the completion queue is
-//! full or [`MULTI_BODIES_MAX`] (1,024) long messages are on their way into it. Its memory belongs
-//! to the provider until a completion with `FI_MULTI_RECV`, which is reported even if completions
-//! are selective, or an error of the buffer, such as its cancellation; long messages on their way
-//! then end first.
+//! buffer. A buffer gets no further receive, so that the senders wait, while the completion queue
+//! is full or [`MULTI_BODIES_MAX`] (1,024) long messages are on their way into it; a receive that
+//! is posted already may still take a message. Its memory belongs to the provider until a
+//! completion with `FI_MULTI_RECV`, which is reported even if completions are selective, or an
+//! error of the buffer, such as its cancellation; long messages on their way then end first.
 //!
 //! # Place
-//! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;
-//! [`Rdm::progress`] resumes paused buffers. All run under the lock of the domain.
+//! `shell::tagged` posts buffers, also for messages without a tag ([`Rdm::receive_many`]);
+//! [`Rdm::complete`] passes each message; [`Rdm::progress`] resumes paused buffers. All run under
+//! the lock of the domain.
 
 use std::collections::VecDeque;
 

@@ -15,9 +15,9 @@
 //! dropped, which must be after the engine.
 //!
 //! # Place
-//! Every module of `rdm` adds operations; [`Rdm::complete`](super::Rdm) ends them when their
-//! request ends. All run under the lock of the domain, in a thread of the application or of the
-//! provider.
+//! The modules of `rdm` that send, receive or connect add operations; [`Rdm::complete`](super::Rdm)
+//! ends them when their request ends, and the modules end those that fail or are cancelled before.
+//! All run under the lock of the domain, in a thread of the application or of the provider.
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;

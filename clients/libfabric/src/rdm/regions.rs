@@ -12,7 +12,8 @@
 //! Removal of an unknown key has no effect. A request with an unknown key or without the access
 //! gets `FI_EKEYREJECTED`, one beyond the bounds `FI_EINVAL`. Any peer that can connect and knows a
 //! key has the access of the region: keys are no secret. The table pins no memory and does not
-//! check that it is mapped. Removal does not stop operations in progress: `Rdm::release` does.
+//! check that it is mapped. Removal leaves the memory to operations in progress: `Rdm::release`
+//! takes it from them.
 //!
 //! # Place
 //! `shell::mr` registers and removes regions in the application's threads; every endpoint of the

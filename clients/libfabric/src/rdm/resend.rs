@@ -5,8 +5,8 @@
 //! endpoint counts the messages of each connection, keeps a copy of those that the other host has
 //! not acknowledged, and connects again. On the new connection each side first sends
 //! [`ControlKind::Resume`] with the number of messages that it received before; the other side
-//! sends the missing ones again, in order, before any new message. So none is lost, duplicated or
-//! reordered.
+//! sends the missing ones again, in order, before any new message. So within the limits below none
+//! is lost, duplicated or reordered.
 //!
 //! Long messages are pulled from the sender's memory; those in transit fail at both ends. In place
 //! of a long reply its initiator gets `FI_EIO`.
@@ -17,15 +17,17 @@
 //! host that is reached through the rings counts as one of another host. The copies have no limit
 //! of their own: acknowledgements and the limit of sends bound them. If the connect to the peer
 //! fails for good ([`connect`](super::connect)), or the peer reports a count that is impossible,
-//! its *flow* (the messages kept for it) is given up: they are lost, a warning is written, and
-//! nothing is sent to the peer any more. At most [`BODIES_LOST_MAX`] (1,024) cancelled long
-//! messages are remembered; the receive of a further one ends only with the connection. Both
-//! processes must survive: an endpoint that is opened anew has no messages of its predecessor.
+//! its *flow* (the messages kept for it) is given up: if there are any, they are lost, a warning is
+//! written, and the peer is broken ([`connect`](super::connect)). At most [`BODIES_LOST_MAX`]
+//! (1,024) cancelled long messages are remembered; the receive of a further one ends only with the
+//! connection. Both processes must survive: an endpoint that is opened anew has no messages of its
+//! predecessor.
 //!
 //! # Place
-//! [`send`](super::send) passes each message through `postpone` and `isend`;
-//! [`connect`](super::connect) calls `attach` for a new connection, and [`target`](super::target)
-//! passes the peer's count to `process_resume`. All run under the lock of the domain.
+//! [`send`](super::send) calls `postpone` before an operation is passed to the engine, and `isend`
+//! to pass a message; [`connect`](super::connect) calls `attach` for a new connection, and
+//! [`target`](super::target) passes the peer's count to `process_resume`. All run under the lock of
+//! the domain.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -1,25 +1,26 @@
 //! Sends of messages: eager with a head, or a notice and a separate message with the bytes.
 //!
 //! A message is eager if head (16 bytes) and bytes together are within the eager limit of its path
-//! (32 KiB to a connected peer that is reached through the daemon, else 8 KiB) and its completion
-//! does not wait for delivery. Most eager messages leave at once and have no operation; the others
-//! occupy an operation until the engine has sent them. A message to a peer that is not connected
-//! yet waits in the queue of [`connect`](super::connect), a long message to another host, beyond
-//! the limit of offers, in [`deferred`](super::deferred).
+//! (32 KiB to a connected peer that is reached by rings, else 8 KiB) and its completion does not
+//! wait for delivery. Most eager messages leave at once and have no operation; the others occupy an
+//! operation until the engine has sent them. A message to a peer that is not connected yet waits in
+//! the queue of [`connect`](super::connect), a long message to a peer without a channel, beyond the
+//! limit of offers, in [`deferred`](super::deferred).
 //!
 //! # Limits
 //! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), with `FI_EINVAL`
 //! for an unknown index, with `FI_ECONNRESET` for an injected message to a broken peer, and with
 //! `FI_EAGAIN`, without effect, at [`SENDS_MAX`] (65,536) sends or without a free operation. A send
 //! cannot be cancelled. A later failure is an error completion; for an injected message, which has
-//! no completion, it is a warning, and the peer is marked as broken. A completion without delivery
-//! means that the buffer is free, not that the peer has the message. The order of messages to a
-//! peer is the order of the calls.
+//! no completion, it is a warning and an error of a bound counter, and the peer is marked as
+//! broken. A completion without delivery means that the buffer is free, not that the peer has the
+//! message. The order of messages to a peer is the order of the calls.
 //!
 //! # Place
 //! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`] in the application's thread; the
-//! other modules of `rdm` send their internal messages by `send_to`, `send_near` and `send_headed`.
-//! All run under the lock of the domain.
+//! other modules of `rdm` send their internal messages by `send_to`, `send_near` and `send_headed`;
+//! [`resend`](super::resend) also passes messages to the engine itself. All run under the lock of
+//! the domain.
 
 use std::ptr::NonNull;
 

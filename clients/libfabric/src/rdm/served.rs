@@ -5,10 +5,11 @@
 //! A correct initiator never exceeds the limit.
 //!
 //! [`target`](super::target) asks before it serves a request, and drops the request of a peer at
-//! its limit; it counts each operation as started once, and `target` or [`receive`](super::receive)
-//! as ended once. Counts are by the engine's peer number, below 65,536: a number that is reused
-//! while operations of the earlier peer are in progress counts them, too. Under the lock of the
-//! domain.
+//! its limit. It counts the receive of a long write and each reply as started;
+//! [`target`](super::target) or [`receive`](super::receive) counts them as ended. A refused long
+//! write therefore counts twice while both are in progress. Counts are by the engine's peer number,
+//! below 65,536: a number that is reused while operations of the earlier peer are in progress
+//! counts them, too. Under the lock of the domain.
 
 use causeway_message::limits::PEER_NUMBERS_MAX;
 

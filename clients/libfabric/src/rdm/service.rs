@@ -10,13 +10,14 @@
 //!
 //! # Limits
 //! Two services with the same hash are one service. A service is unique per NIC, not per host. The
-//! caller blocks: at most [`SERVICE_ASK`] (1 s) for each number. Refusals come at once, but for a
-//! number without an endpoint on another host, which takes 20 ms. A number that does not answer in
-//! time, and an unknown NIC, end the pass. [`find`] repeats passes, 20 ms apart, until its
-//! `patience` is over, and occupies an endpoint number of its own NIC meanwhile. [`open`] opens
-//! first, and then makes a single pass over the other numbers of its own NIC. It closes its
-//! endpoint and fails with [`Error::Taken`] if the service has an endpoint there, and fails so if
-//! other endpoints use all numbers; two simultaneous calls may both fail.
+//! caller blocks: for the opening of an endpoint, and at most [`SERVICE_ASK`] (1 s) for each
+//! number. Refusals come at once, but for a number without an endpoint on another host, which takes
+//! three round trips, 20 ms to 0.5 s. A number that does not answer in time, and an unknown NIC,
+//! end the pass. [`find`] repeats passes, 20 ms apart, until its `patience` is over, and occupies
+//! an endpoint number of its own NIC meanwhile. [`open`] opens first, and then makes a single pass
+//! over the other numbers of its own NIC. It closes its endpoint and fails with [`Error::Taken`] if
+//! the service has an endpoint there, and fails so if other endpoints use all numbers; two
+//! simultaneous calls may both fail.
 //!
 //! # Place
 //! [`Rdm::open`] opens the endpoint of a service; `info::node` calls [`find`] for `fi_getinfo` with

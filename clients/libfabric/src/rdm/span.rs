@@ -11,9 +11,9 @@
 //! `false`; no access leaves the piece. A span does not own memory and frees none.
 //!
 //! `shell` creates spans from the arguments of calls and registrations; [`buffer`](super::buffer)
-//! and [`regions`](super::regions) combine them. [`target`](super::target) loads, stores and
-//! publishes, under the lock of the domain, in the thread that makes progress: the application's,
-//! in a call, or the provider's own.
+//! and [`regions`](super::regions) combine them. For [`target`](super::target) they load, store and
+//! publish, under the lock of the domain, in the thread that makes progress: the application's, in
+//! a call, or the provider's own.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

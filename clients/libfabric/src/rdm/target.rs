@@ -2,24 +2,26 @@
 //! registered memory, and requests about messages and connections.
 //!
 //! A peer may be hostile: keys, addresses and lengths are checked against the registered regions,
-//! and an invalid request is answered with an error. The application takes no part in it.
+//! and a request that fails the check is answered with an error. The application takes no part in
+//! it.
 //!
 //! # Limits
 //! Requests are served within calls of the target's process, in the order of their arrival. An
 //! initiator may have `SERVED_PER_PEER_MIN` (512) operations in progress, and up to
-//! `SERVED_PER_PEER_MAX` (4,096) while it has fewer than are left of the `SERVED_ALL_MAX`
-//! (65,536) of all initiators; requests for memory beyond are dropped without a reply. An initiator
-//! of this provider has at most 256, so none of its requests is dropped. Well-formed requests about
+//! `SERVED_PER_PEER_MAX` (4,096) while it has fewer than are left of the `SERVED_ALL_MAX` (65,536)
+//! of all initiators; requests for memory beyond are dropped without a reply. An initiator of this
+//! provider has at most 256, so none of its requests is dropped. Well-formed requests about
 //! messages and connections are never dropped. Any peer that could connect is served, in the
 //! address vector or not. While the completion queue is full, or the engine has no room for
 //! requests, requests of all kinds stay unexpected messages and their senders wait. Atomic
 //! operations are atomic among themselves, not against the application's own stores. A malformed
-//! request is dropped without a reply.
+//! request is dropped without a reply, and a reply without a free operation is not sent.
 //!
 //! # Place
 //! [`Rdm::progress`], under the lock of the domain, serves requests if unexpected messages are
-//! there; [`initiator`](super::initiator) at the peer sent them. [`regions`](super::regions) checks
-//! and [`super::atomic`] computes.
+//! there. At the peer, [`initiator`](super::initiator) sent those for memory, and
+//! [`deferred`](super::deferred), [`connect`](super::connect) and [`resend`](super::resend) the
+//! others. [`regions`](super::regions) checks and [`super::atomic`] computes.
 
 use causeway_message::library::{Completion, KeptMessage, Partner};
 use causeway_message::status::Status;

@@ -9,9 +9,9 @@
 //! kinds give `-FI_ENOSYS`). A wait sleeps on the wait object, or polls without one
 //! (`FI_WAIT_NONE`; an unsupported kind gives `-FI_ENOSYS` at the opening). It ends with 0 when the
 //! value reaches the threshold, with `-FI_EAVAIL` if the number of failures changes, and with
-//! `-FI_ETIMEDOUT` after its time-out. Every write of the application wakes the waiters, which
-//! check again. A counter that an endpoint is bound to cannot be closed (`-FI_EBUSY`); no thread
-//! may wait at the close. Any number of endpoints may share a counter of their domain.
+//! `-FI_ETIMEDOUT` after its time-out. Every read and write of the application wakes the waiters,
+//! which check again. A counter that an endpoint is bound to cannot be closed (`-FI_EBUSY`); no
+//! thread may wait at the close. Any number of endpoints may share a counter of their domain.
 //!
 //! # Place
 //! `state` adds completions; `wait` sleeps for `fi_cntr_wait`, without the domain's lock. The

@@ -11,9 +11,9 @@
 //! need a wait object (`-FI_ENOSYS` without), and the argument `cond` has no effect; a signal ends
 //! one blocking read, the current or the next, with `-FI_EAGAIN`; opening a queue with
 //! `FI_WAIT_SET` or another unsupported kind, or with an unknown format, fails with `-FI_ENOSYS`.
-//! The requested size of a queue has no effect. Several threads may read: each entry goes to one of
-//! them. A queue that an endpoint is bound to cannot be closed (`-FI_EBUSY`); closing drops unread
-//! entries.
+//! The requested size of a queue has no effect. `FI_GETWAIT` without a wait object gives
+//! `-FI_ENODATA`. Several threads may read: each entry goes to one of them. A queue that an
+//! endpoint is bound to cannot be closed (`-FI_EBUSY`); closing drops unread entries.
 //!
 //! # Place
 //! `state` appends the completions of `rdm`; the application reads here, in its own threads, under

@@ -6,19 +6,19 @@
 //! its calls: overlapping calls may change the domain's state at the same time, which nothing
 //! detects. Otherwise any thread may call at any time, and waits for the lock. With automatic
 //! progress a thread runs as long as the domain (`progress_thread`); with manual progress a thread
-//! runs while a slow connect is in progress (`connect_thread`). This thread claims the serial lock
-//! for each poll: a call of the application meanwhile does not fail, but looks every 20 us until
-//! the claim ends ([`causeway_endpoint::lock`]).
+//! runs while messages wait for a slow connect (`connect_thread`). This thread claims the serial
+//! lock for each poll: a call of the application meanwhile does not fail, but looks every 20 us
+//! until the claim ends ([`causeway_endpoint::lock`]).
 //!
 //! # Limits
-//! Opening queries the daemons of the NICs (`FI_ENODEV` if no NIC matches, `FI_EINVAL` if the
-//! `fi_info` exceeds the capabilities, the kernel's error if the progress thread cannot start) and
-//! keeps no connection; the NIC does not change after that. A domain does not notice the end of its
-//! daemon; its endpoints do, and register with the next daemon (`causeway_endpoint::paths`). A
-//! domain refuses to close with `FI_EBUSY` while it has objects. A bound event queue gets no
-//! events, and a bind to another object fails with `FI_EINVAL`. Flags of `fi_domain2` have no
-//! effect. Functions of the table that the provider lacks (shared contexts, triggered operations,
-//! collectives) return `-FI_ENOSYS`.
+//! Opening queries the daemons of the NICs (`FI_ENODEV` if no NIC answers or matches, `FI_EINVAL`
+//! if the `fi_info` exceeds the capabilities, the kernel's error if the progress thread cannot
+//! start) and keeps no connection; the NIC does not change after that. A domain does not notice the
+//! end of its daemon; its endpoints do, and register with the next daemon
+//! (`causeway_endpoint::paths`). A domain refuses to close with `FI_EBUSY` while it has objects. A
+//! bound event queue gets no events, and a bind to another object fails with `FI_EINVAL`. Flags of
+//! `fi_domain2` have no effect. Functions of the table that the provider lacks (such as scalable
+//! endpoints, shared contexts, poll sets and collectives) return `-FI_ENOSYS`.
 //!
 //! # Place
 //! `fabric` opens domains; [`DOMAIN_OPS`] opens the objects, and `mr::MR_OPS` registers memory.

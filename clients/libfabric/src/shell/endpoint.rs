@@ -5,22 +5,23 @@
 //! repeated call succeeds.
 //!
 //! # Limits
-//! Only `FI_EP_RDM` is opened (`-FI_EINVAL` otherwise). The opening waits for the daemon and, for a
-//! service, for a search of it (`rdm::service`); a number or service in use gives `-FI_EADDRINUSE`,
-//! other failures the number in `errno`. An endpoint is bound to one address vector, one queue for
-//! each direction and one counter for each kind of operations, all of its domain (`-FI_EDOMAIN`);
-//! bindings are not removed before the close, a queue without a direction gives `-FI_EBADFLAGS`, a
-//! second queue for a direction or another address vector gives `-FI_EINVAL`, and a second counter
-//! for a kind replaces the first. After `FI_ENABLE` queues and counters can still be bound, an
-//! address vector cannot (`-FI_EOPBADSTATE`). `FI_ENABLE` needs an address vector (`-FI_ENOAV`) and
-//! a queue or counter (`-FI_ENOCQ`). Operations before `FI_ENABLE` give `-FI_EOPBADSTATE`. The only
-//! option is `FI_OPT_MIN_MULTI_RECV` (`-FI_ENOPROTOOPT` for others; two permissions for CUDA and
-//! shared memory can be set, without effect). `fi_tx_size_left` and `fi_rx_size_left` return a
-//! constant, [`OPERATIONS_MAX`] (1,024). A close blocks until the messages that were reported as
-//! sent have left, at most [`CLOSE_MAX`] (30 s), and until they are confirmed, again at most
-//! [`CLOSE_MAX`]; messages that have not left by then are lost, with a warning. Other operations
-//! that are in progress at the close end without a completion. During the close the other endpoints
-//! of the domain make progress; no other thread may use the closing endpoint.
+//! Only `FI_EP_RDM`, or an unspecified type as such, is opened (`-FI_EINVAL` otherwise). The
+//! opening waits for the daemon and, for a service, for a search of it (`rdm::service`); a number
+//! or service in use gives `-FI_EADDRINUSE`, other failures the number in `errno`. An endpoint is
+//! bound to one address vector, one queue for each direction and one counter for each kind of
+//! operations, all of its domain (`-FI_EDOMAIN`); bindings are not removed before the close, a
+//! queue without a direction gives `-FI_EBADFLAGS`, a second queue for a direction or another
+//! address vector gives `-FI_EINVAL`, and a second counter for a kind replaces the first. After
+//! `FI_ENABLE` queues and counters can still be bound, an address vector cannot
+//! (`-FI_EOPBADSTATE`). `FI_ENABLE` needs an address vector (`-FI_ENOAV`) and a queue or counter
+//! (`-FI_ENOCQ`). Operations before `FI_ENABLE` give `-FI_EOPBADSTATE`. The only option is
+//! `FI_OPT_MIN_MULTI_RECV` (`-FI_ENOPROTOOPT` for others; two permissions for CUDA and shared
+//! memory can be set, without effect). `fi_tx_size_left` and `fi_rx_size_left` return a constant,
+//! [`OPERATIONS_MAX`] (1,024). A close blocks until the messages that were reported as sent have
+//! left, at most [`CLOSE_MAX`] (30 s), and until they are confirmed, again at most [`CLOSE_MAX`];
+//! messages that have not left by then are lost, with a warning. Other operations that are in
+//! progress at the close end without a completion. Until the messages have left, the other
+//! endpoints of the domain make progress; no other thread may use the closing endpoint.
 //!
 //! # Place
 //! `msg`, `tagged`, `rma` and `atomic` convert their arguments and call [`Endpoint::begin`].

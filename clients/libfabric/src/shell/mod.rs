@@ -9,7 +9,8 @@
 //! regions close at any time. No other thread may use an object that is being closed, or wait on
 //! it. Functions of the interface that the provider does not support return `-FI_ENOSYS`, or 0 or
 //! NULL if their result is no error number. All objects of a domain share one lock, so calls of
-//! several threads take turns; a call that sleeps or waits for a close releases it meanwhile.
+//! several threads take turns; a call that sleeps or waits for a close releases it meanwhile, and
+//! the first operation to a peer does not while it waits for the connect (at most 2 ms).
 //!
 //! # Place
 //! libfabric's inline functions call the tables of functions that each module fills. Two threads

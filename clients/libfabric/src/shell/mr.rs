@@ -9,7 +9,7 @@
 //! operations in progress: the write of a peer fails, and the rest of a read is zeros or fails;
 //! short writes and atomic operations are performed as a whole or not at all. Sends and receives
 //! with this memory are not affected. Offset and flags have no effect, nor has binding to an
-//! endpoint; binding to counters is not supported (`-FI_ENOSYS`).
+//! endpoint; binding to counters and other objects is not supported (`-FI_ENOSYS`).
 //!
 //! # Place
 //! The application calls the functions in [`MR_OPS`] on a domain, in its threads; `rdm::regions`

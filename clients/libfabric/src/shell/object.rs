@@ -7,7 +7,8 @@
 //! a second close nor a foreign object is detected. Endpoints and domains have structures of their
 //! own, which begin in the same way.
 //!
-//! `cq`, `cntr`, `av` and `mr` use it for their `open` and `close`, in the application's thread.
+//! `cq`, `cntr`, `av` and `mr` use it for their `open` and `close`, and `endpoint` for its object
+//! and its domain, in the application's thread.
 
 use std::ffi::c_int;
 use std::sync::Arc;

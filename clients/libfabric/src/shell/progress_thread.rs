@@ -2,9 +2,9 @@
 //! makes no calls.
 //!
 //! While the application calls, the thread only observes that. After [`AUTO_PROGRESS_DELAY`] (2 ms)
-//! without calls it makes progress, requests wake-ups from peers and sleeps until one arrives; the
-//! next call of the application that reaches an endpoint (an operation, or a read of a queue or
-//! counter) withdraws the request.
+//! without calls it makes progress, requests wake-ups from peers and sleeps until one arrives, at
+//! most 1 s; the next call of the application that reaches an endpoint (an operation, or a read of
+//! a queue or counter) withdraws the request.
 //!
 //! # Limits
 //! A message may therefore wait up to twice [`AUTO_PROGRESS_DELAY`] after the application's last

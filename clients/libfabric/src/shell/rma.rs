@@ -3,14 +3,15 @@
 //!
 //! # Limits
 //! An operation has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) local segments and one
-//! remote segment of the same length (`-FI_EINVAL` otherwise). An injected write has at most
-//! [`INJECT_MAX`](crate::limits::INJECT_MAX) (4,096) bytes (`-FI_EMSGSIZE`); a success is not
-//! reported to the queue; a failure is logged as a warning (`log`); a bound counter counts both.
-//! Keys and bounds are checked by the target, so a wrong key is an error completion with
-//! `FI_EKEYREJECTED`, an address outside the region with `FI_EINVAL`, and a region that is closed
-//! meanwhile `FI_EIO`. Calls before `FI_ENABLE` give `-FI_EOPBADSTATE` (`shell::endpoint`); other
-//! errors are those of `rdm::initiator`. Every write completes when the target has performed it,
-//! whichever completion level is requested. Memory descriptors are ignored.
+//! remote segment of the same length (`-FI_EINVAL` otherwise), at most 4,294,967,231 bytes
+//! (`-FI_EMSGSIZE`). An injected write has at most [`INJECT_MAX`](crate::limits::INJECT_MAX)
+//! (4,096) bytes (`-FI_EMSGSIZE`); a success is not reported to the queue; a failure is logged as a
+//! warning (`log`); a bound counter counts both. Keys and bounds are checked by the target, so a
+//! wrong key is an error completion with `FI_EKEYREJECTED`, an address outside the region with
+//! `FI_EINVAL`, and a region that is closed meanwhile `FI_EIO`. Calls before `FI_ENABLE` give
+//! `-FI_EOPBADSTATE` (`shell::endpoint`); other errors are those of `rdm::initiator`. Every write
+//! completes when the target has performed it, whichever completion level is requested. Memory
+//! descriptors are ignored.
 //!
 //! # Place
 //! The application calls the functions in [`RMA_OPS`]; `rdm::initiator` performs the operations, in

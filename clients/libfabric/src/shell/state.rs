@@ -8,12 +8,13 @@
 //! A completion for a bound queue is never dropped; without a bound queue it is only counted. At
 //! [`COMPLETIONS_MAX`] (65,536) entries a queue is *full*: until at most half as many are left,
 //! control requests of peers (reads, writes, atomic operations, and those about messages and
-//! connections) and messages for multi-receive buffers wait at their senders. Completions of single
-//! receives and of the application's other operations are still queued, so a queue can have more
-//! entries. A successful operation without a queue entry (`quiet`) is counted only; if it fails, it
-//! gets an entry, and a failed injected operation a warning instead. Peeks and releases of
-//! multi-receive buffers get an entry and are not counted. An index of a closed object is reused,
-//! so an index is valid only while its object is open.
+//! connections) and messages for multi-receive buffers without a posted receive wait at their
+//! senders. Completions of single receives and of the application's other operations are still
+//! queued, so a queue can have more entries. A successful operation without a queue entry (`quiet`)
+//! is counted only; if it fails, it gets an entry, and a failed injected operation a warning
+//! instead; counters count both as errors. Peeks and releases of multi-receive buffers get an entry
+//! and are not counted. An index of a closed object is reused, so an index is valid only while its
+//! object is open.
 //!
 //! # Place
 //! Each call of the C interface runs [`DomainState::with_ep`] or [`DomainState::progress`], which

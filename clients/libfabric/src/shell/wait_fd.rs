@@ -9,9 +9,9 @@
 //! A wait object does not know the events: a woken thread polls, and may find nothing. The
 //! descriptor stays readable until the thread's next call clears it. Without an armed endpoint
 //! (`wait::arm`) peers do not ring. Each object costs three descriptors; without them its opening
-//! fails with the kernel's error, and a binding fails if an endpoint cannot be watched. If the
-//! socket of the next daemon cannot be watched, its messages are found after the longest sleep
-//! (`wait`). The flags are atomic, but changes happen under the domain's lock.
+//! fails with the kernel's error, and a binding reports an error if an endpoint cannot be watched.
+//! If the socket of the next daemon cannot be watched, its messages are found after the longest
+//! sleep (`wait`). The flags are atomic, but changes happen under the domain's lock.
 //!
 //! # Place
 //! `cq`, `cntr` and `progress_thread` own one each; `wait` decides when threads sleep on it. The

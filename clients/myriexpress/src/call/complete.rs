@@ -1,8 +1,8 @@
 //! Calls that report completed requests and unexpected messages: `mx_test`, `mx_wait`,
 //! `mx_test_any`, `mx_wait_any`, `mx_peek`, `mx_probe` and their variants, and `mx_context`.
 //!
-//! A call makes progress first, if its result does not exist already. After a completion was
-//! reported, the handle of its request is invalid: a second call with it fails with
+//! A call except `mx_context` makes progress first, if its result does not exist already. After a
+//! completion was reported, the handle of its request is invalid: a second call with it fails with
 //! `MX_BAD_REQUEST`. A NULL status is permitted; with a NULL result the call fails with
 //! `MX_BAD_PARAM_VAL` before a completion is consumed. A wait ends with the result 0 at its timeout
 //! in ms (0, `MX_INFINITE`: no limit), or after `mx_wakeup`; the request goes on. If several

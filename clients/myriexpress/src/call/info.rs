@@ -9,8 +9,8 @@
 //! `mx__get_mapper_state` need `mx_init`.
 //!
 //! The calls ask the daemon of a NIC, or those of all NICs in turn, and wait at most 10 s for each
-//! answer; addresses of local NICs are asked for once and cached until `mx_finalize`. They need no
-//! endpoint, except for counters of one.
+//! connect and each answer; addresses of local NICs are asked for once and cached until
+//! `mx_finalize`. They need no endpoint, except for counters of one.
 
 use std::ffi::{c_char, c_int, c_void};
 

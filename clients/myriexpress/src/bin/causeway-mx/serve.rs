@@ -4,9 +4,9 @@
 //! most for its own patience. A request that is invalid or longer than 24 bytes is reported and
 //! ignored, and with `--once` too long a request is the command's error. A peer without a message
 //! for the patience of the command line is given up, after which the next is served. The command
-//! ends when it is stopped, or with `--once` after the first peer that has finished or failed;
-//! the error of that peer is then the command's error. It authenticates no peer: the key of the tool is
-//! public. `main` calls [`run`], in the only thread.
+//! ends when it is stopped, when the library refuses the next receive, or with `--once` after the
+//! first peer that has finished or failed; the error of that peer is then the command's error. It
+//! authenticates no peer: the key of the tool is public. `main` calls [`run`], in the only thread.
 
 use crate::api::Api;
 use crate::args::ServeArgs;
