@@ -2,8 +2,9 @@
 //!
 //! Links and the MX service send and receive their datagrams here: a service watches the socket as
 //! a source ([`Context::watch_source`](crate::Context::watch_source)) and drains it by
-//! [`UdpReceiver::receive`]; a carrier sends by [`Udp::send`] in the thread of the sending shard.
-//! The module knows addresses, lengths and traffic classes, and never the content of a datagram.
+//! [`UdpReceiver::receive`]; a carrier sends in the thread of the sending shard, and a link also
+//! from its own shard. The module knows addresses, lengths and traffic classes, and never the
+//! content of a datagram.
 //!
 //! No call waits. A send without room returns an error and keeps nothing: the caller drops the
 //! datagrams. A [`Udp`] may be shared between threads; a [`UdpReceiver`] may not. The kernel may
