@@ -78,7 +78,7 @@ impl Answers {
         }
     }
 
-    /// Returns the remembered reply to a command.
+    /// Returns the remembered reply to a command with the same payload.
     pub fn get(&self, message: &RawMessage) -> Option<&Answer> {
         self.entries.get(&(message.header.command, message.payload.clone()))
     }
