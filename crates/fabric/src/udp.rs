@@ -13,8 +13,9 @@
 //!
 //! # Budget
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and an empty
-//! call when the socket is drained. On reception the kernel reports the segment size (GRO), the
-//! traffic class and, on hosts with several addresses, the destination address. A polled socket
+//! call when the socket is drained. On reception the kernel reports the segment size (GRO) and, if
+//! the caller enabled the reports, the traffic class ([`Udp::report_classes`]) and the destination
+//! address ([`Udp::report_destinations`]). A polled socket
 //! costs no call for [`UDP_REST_TURNS`] (2) polls after it was drained, in which its datagrams are
 //! delivered and often answered; if datagrams arrive singly, as answers do, the empty call is saved
 //! too.

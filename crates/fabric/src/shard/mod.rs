@@ -3,8 +3,8 @@
 //! A dispatcher (`crate::dispatcher`) gives a shard its turns, and the shard calls its [`Service`].
 //! One dispatcher at a time owns a shard, without a lock; a shard moves to another dispatcher
 //! whole, with its rings, connections and watched file descriptors. No traffic crosses groups.
-//! Shards share only mailboxes and the values of [`crate::carrier`], [`crate::station`] and
-//! [`crate::guest_session`]. The simulator, the fuzzer and tests drive shards by hand
+//! Shards reach each other by mailboxes and the values of [`crate::carrier`], [`crate::station`]
+//! and [`crate::guest_session`]. The simulator, the fuzzer and tests drive shards by hand
 //! ([`Shard::step`], [`Shard::turn`]), with their own clock.
 //!
 //! A shard serves the *queues* of its ports and the *sources* of its service: sockets of links, and
