@@ -7,9 +7,9 @@
 //! The registry (`crate::registry`) makes the controllers when the fabric starts, and calls them
 //! under its lock, from the thread of a command or of the ticks: one call at a time. A call may
 //! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
-//! controller is never called on the data path. It learns of added ports of its own service by
-//! [`Controller::port_added`], of deleted ports of any service by [`Controller::port_deleted`], and
-//! of deleted links by a request of the link service
+//! controller is never called on the data path. A controller learns of added ports of its own
+//! service by [`Controller::port_added`], of deleted ports of any service by
+//! [`Controller::port_deleted`], and of deleted links by a request of the link service
 //! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported: no controller
 //! had an object in them ([`Controller::object_in`]).
 

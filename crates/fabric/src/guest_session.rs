@@ -18,10 +18,10 @@
 //! # Memory
 //! A request may grant registered memory of the process ([`GuestMemory`]), which the guest can take
 //! away at any time, and use otherwise as soon as its command has completed. The serving shard
-//! touches such memory only in a *turn* of its [`TurnGate`], an uncontended lock for the length of
-//! a call of the service. A revocation waits for the end of the turn, and the next turn begins with
-//! the list of what was revoked. So no byte is touched after a revocation returned. A revocation
-//! waits as long as a call of the serving service takes.
+//! touches such memory only in a *turn* of its [`TurnGate`], a lock for the length of a call of the
+//! service, for which only revocations compete. A revocation waits for the end of the turn, and the
+//! next turn begins with the list of what was revoked. So no byte is touched after a revocation
+//! returned. A revocation waits as long as a call of the serving service takes.
 
 use std::collections::VecDeque;
 use std::fmt;

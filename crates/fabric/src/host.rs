@@ -68,7 +68,7 @@ impl HostListener {
     /// Accepts the next connection; `None` if no process waits.
     ///
     /// # Errors
-    /// A connection could not be accepted; others may wait. It was closed if no descriptor is left.
+    /// A connection could not be accepted, and is closed if no descriptor is left; others may wait.
     pub fn accept(&mut self) -> io::Result<Option<HostStream>> {
         match self.0.accept() {
             Ok(stream) => Ok(Some(stream.into())),

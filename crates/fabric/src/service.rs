@@ -11,9 +11,9 @@
 //! value for each, by which the shard names it in calls; the values of watched descriptors and of
 //! sources are independent.
 //!
-//! A service never blocks. It reaches another shard only through mailboxes,
+//! A service does not block. Another shard is reached only through mailboxes,
 //! [`crate::carrier::Carrier`]s and the shared values of [`crate::station`] and
-//! [`crate::guest_session`]. It does not publish used entries or notify guests of them by itself.
+//! [`crate::guest_session`]. Used entries are published, and guests notified of them, by the shard.
 //! Calls are not reentrant: wakes and faults that a service requests through its context take
 //! effect after the call. Calls come in the thread of the dispatcher that owns the shard, one at a
 //! time; [`Service::trace`] also in the thread of a command, on an instance without ports, if the
@@ -103,8 +103,8 @@ pub trait Service: Send + std::fmt::Debug {
     /// A refusal removes the port again.
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError>;
 
-    /// Forgets a port that is being deleted. It is still in `cx.ports`; if it had a frontend,
-    /// `stopped` was called before.
+    /// Forgets a port that is being deleted, and is still in `cx.ports`; if the port had a
+    /// frontend, `stopped` was called before.
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId);
 
     /// Starts queue `queue` of the port; [`Self::serve`] follows. Services whose ports have no

@@ -9,11 +9,11 @@
 //! services exchange past it ([`ReadDirectTraffic`], [`add_direct`]), in the thread of the request.
 //!
 //! The matrix influences no forwarding decision, keeps no history and is lost when the daemon ends.
-//! It holds [`TRAFFIC_PAIRS_MAX`] (4,096) pairs: when it is full, a further pair removes the pairs
-//! without traffic for [`TRAFFIC_SILENT_NS`] (60 s), at most once a second; without room, frames
-//! and messages of further pairs are counted only as uncounted. A flooded frame counts once, as a
-//! pair with the group address. The dispatcher's thread of the group counts; a view is a copy that
-//! it makes for the thread of the request.
+//! The matrix holds [`TRAFFIC_PAIRS_MAX`] (4,096) pairs: when it is full, a further pair removes
+//! the pairs without traffic for [`TRAFFIC_SILENT_NS`] (60 s), at most once a second; without room,
+//! frames and messages of further pairs are counted only as uncounted. A flooded frame counts once,
+//! as a pair with the group address. The dispatcher's thread of the group counts; a view is a copy
+//! that it makes for the thread of the request.
 //!
 //! # Budget
 //! Consecutive frames of one pair cost one hash look-up together.

@@ -21,7 +21,7 @@
 //! which are an error, and 1,024 connections ([`Relay::set_connections_max`] sets fewer): further
 //! clients wait in the kernel's queue, of 128 at a TCP source and `net.core.somaxconn` at a Unix
 //! socket. A target that does not answer within 10 s fails its connection alone.
-//! [`limits`] has every bound.
+//! [`limits`] has the bounds.
 //!
 //! | module | content |
 //! |---|---|

@@ -3,7 +3,7 @@
 //! [`crate::service`] and [`crate::view`] call [`of`] in the dispatcher's thread when the operator
 //! asks. Names with `_total` are sums since the port was added, which a reset by the guest keeps;
 //! but those of register accesses begin anew with each frontend, and those of sessions when a
-//! service opens the sessions of the port. Other names are present values. They cover messages,
+//! service opens the sessions of the port. Other names are present values. Counters cover messages,
 //! datagrams, Ethernet frames, commands, completions, events and trapped accesses to registers; a
 //! frame that several reasons drop at several interfaces counts more than once. The frames dropped
 //! for their source address are added by [`crate::adapter_port`]; `causeway hca` also shows those

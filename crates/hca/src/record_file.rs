@@ -14,8 +14,8 @@
 //! ([`RecordFile::begin`]). A mapping that lost a page is made again when the driver ends
 //! ([`RecordFile::end`]). The file is removed when the port is deleted, also by a stop of causewayd
 //! that releases held ports, and kept when causewayd ends otherwise. Two daemons must not share it.
-//! All calls come from [`crate::service`] and [`crate::resume`] in the dispatcher's thread; each
-//! makes a few system calls.
+//! [`crate::service`] and [`crate::resume`] call it in the dispatcher's thread, a few system calls
+//! each time; [`crate::adapter_port`] reads the counts.
 
 use std::fs::File;
 use std::io;

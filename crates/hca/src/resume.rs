@@ -17,8 +17,8 @@
 //! Without a command queue, since the start or the last reset, a function has no objects, continues
 //! as it is, and begins a record. So does a function whose frontend no earlier daemon has served:
 //! the record is that of another guest. [`crate::service`] calls [`resume`] in the dispatcher's
-//! thread, once for a connection; the frontend's commands wait until it returns. It takes the time
-//! of the recorded commands, at most those of a journal of 64 MiB.
+//! thread, once for a connection; the frontend's commands wait until it returns. A call takes the
+//! time of the recorded commands, at most those of a journal of 64 MiB.
 
 use causeway_mlx5::{Function, RestoreError, Restored};
 use causeway_verbs::Subnet;

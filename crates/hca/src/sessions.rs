@@ -17,7 +17,7 @@
 //! # Limits
 //! A port carries [`SESSIONS_MAX`] (256) sessions; the first message of a further queue pair fails
 //! with a remote invalid request error, as every message that breaks a rule, and the reason is
-//! shown as a fault of the port. It fails without a reason if the serving shard is gone, or its
+//! shown as a fault of the port. Without a reason it fails if the serving shard is gone, or its
 //! mailbox is full. A queue pair waits while 32 requests of its process wait. Answers to a process
 //! without posted receive work requests wait in its session, at most 1,024; then the service ends
 //! it. All of it runs in the turns and requests of the port's shard.

@@ -17,7 +17,7 @@
 //! blocks is interrupted ([`watchdog`]). The crate starts threads for closes that may block
 //! (`causeway-closer`, `causeway-reaper`), and one for each [`Watchdog`]. A peer with more than 128
 //! pending closes is *behind*: [`Account::is_behind`] reports it, and the callers refuse its
-//! connections and descriptors. [`limits`] has every bound and its effect.
+//! connections and descriptors. [`limits`] has the bounds and their effects.
 //!
 //! # Main types
 //! [`ReceivedFd`] is a descriptor that another process sent, [`Account`] the peer that it is

@@ -2,10 +2,10 @@
 //!
 //! [`crate::Handle`] calls the registry under its lock, so one thread at a time: in the thread of a
 //! command, of the balancer or of the ticks. The registry reaches shards by orders to their
-//! dispatchers, and blocks until they answer. It is never called on the data path.
+//! dispatchers, and blocks until they answer. Nothing here is called on the data path.
 //!
-//! It keeps the groups, the ports, the rules, and the dispatcher of each shard, all in memory:
-//! files are the daemon's. Objects of services (links, for example) belong to the services'
+//! The registry keeps the groups, the ports, the rules, and the dispatcher of each shard, all in
+//! memory: files are the daemon's. Objects of services (links, for example) belong to the services'
 //! controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is recorded
 //! only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports, a further one is
 //! refused; `core` and `crate::rules` check the others.
