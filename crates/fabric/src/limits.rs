@@ -7,16 +7,16 @@
 //!
 //! | constants | read by | at the limit |
 //! |---|---|---|
-//! | turns, yields, spins | `dispatcher`, `schedule`, `slice`, `spin_budget` | the dispatcher serves the next queue or group, or yields |
-//! | orders, loads, balance | `dispatcher`, `load`, `balance` | a caller of an order blocks; a shard moves |
-//! | frontends, messages | `shard::frontend`, `shard::pauses` | connections wait in the backlog, messages in the socket |
-//! | memory files, stalls | `footprint`, `memory_charge`, `port` | the frontend is closed and the port refuses frontends for 30 s or more |
-//! | wake-ups | `wakes`, `host` | the owner is not woken for 100 ms or more, and closed after 4 strikes |
-//! | connects to frontends | `connector`, `shard::connect` | the port closes the connection and connects again |
+//! | turns, yields, spins | `dispatcher`, `schedule`, `slice`, `spin_budget`, `yield_backoff`, `shard`, `shard::sources` | the dispatcher serves the next queue or group, or yields |
+//! | orders, loads, balance | `dispatcher`, `fabric`, `balance` | a caller of an order blocks; a shard moves |
+//! | frontends, messages | `shard::frontend`, `shard::pauses`, `listen` | connections wait in the backlog, messages in the socket |
+//! | memory files, stalls | `footprint`, `memory_charge`, `port`, `dispatcher` | the frontend is closed and the port refuses frontends for 30 s or more |
+//! | wake-ups | `wakes`, `host`, `stream` | the owner is not woken for 100 ms or more, and closed after 4 strikes |
+//! | connects to frontends | `connector` | the port closes the connection and connects again |
 //! | log lines | `log_limit` | lines are dropped and counted |
 //! | frames of links, notices | `link::io`, `ethernet` | frames are dropped and counted; a notice is logged and lost |
-//! | datagrams | `udp` | the rest waits for the next call |
-//! | sessions of guests | `guest_session`, `hca`, `mx` | the process waits; the session ends |
+//! | datagrams | `udp`, `link::io` | the rest waits for the next call |
+//! | sessions of guests | `guest_session` | the process waits; the session ends |
 //! | captures, traffic matrix | `capture`, `traffic` | frames and pairs beyond are counted only |
 //!
 //! Most run in a dispatcher's thread; `balance` runs in a thread of the fabric, `memory_charge` in

@@ -11,7 +11,8 @@
 //! value for each, by which the shard names it in calls; the values of watched descriptors and of
 //! sources are independent.
 //!
-//! A service does not block. Another shard is reached only through mailboxes,
+//! A service must not block, as other shards wait; the revocation of a session's memory waits for
+//! one call of the serving shard. Another shard is reached only through mailboxes,
 //! [`crate::carrier::Carrier`]s and the shared values of [`crate::station`] and
 //! [`crate::guest_session`]. Used entries are published, and guests notified of them, by the shard.
 //! Calls are not reentrant: wakes and faults that a service requests through its context take

@@ -1,5 +1,5 @@
-//! Bounds of the HCA service: polling, frames in transit, shares, rates, records, captures and
-//! interrupt vectors.
+//! Bounds of the HCA service: polling, frames in transit, shares, rates, records, captures,
+//! sessions and interrupt vectors.
 //!
 //! The modules of this crate read these constants; none can be configured. Work beyond a limit of a
 //! call waits for the next call. Frames to an adapter beyond a limit are dropped, frames from an
@@ -11,7 +11,8 @@
 //! | constants | read by | at the limit |
 //! |---|---|---|
 //! | inbox, uplink | `uplink`, `uplink_sender`, `switch` | frames to the adapter are refused and counted; its own wait in the send queue |
-//! | work of a call | `call`, `share`, `rate_limit` | the rest waits for the next call, or for the end of a pause |
+//! | sessions, offers | `sessions`, `service`, `view` | the further session or offer is refused; answers wait |
+//! | work of a call | `call`, `share`, `rate_limit`, `switch` | the rest waits for the next call, or for the end of a pause |
 //! | idle polls | `idle`, `idle_watches` | pauses double, up to `idle_poll_us` of the port |
 //! | restart | `service` | retries of the waiting requests begin |
 //! | samples, traces, captures | `recent`, `trace`, `capture`, `packets` | the oldest sample is dropped; the others are counted only, or refused |

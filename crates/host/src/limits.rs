@@ -8,7 +8,7 @@
 //! | constants | read by | at the limit |
 //! |---|---|---|
 //! | lent ranges | `net::app_memory` | the loan is refused, and the caller copies |
-//! | frames and pieces of a call | `net::send`, `net::socket`, `net::guest_io` | the call does fewer and the caller repeats it, or the call refuses the frames |
+//! | frames and pieces of a call | `net::send`, `net::guest_io`, callers | the call does fewer and the caller repeats it, or the call refuses the frames |
 //! | queries and replacements of a ring | `net::receiver` | the next query or replacement waits |
 //! | descriptors of a message | `fd::receive` | none: the kernel passes no more |
 //! | inspection before a close | `fd::deferred_close` | the rest is closed without inspection, and may block its thread for 100 ms each |
