@@ -13,9 +13,10 @@
 //! the content ([`RecordFile::restore`]); for any other frontend the record begins anew
 //! ([`RecordFile::begin`]). A mapping that lost a page is made again when the driver ends
 //! ([`RecordFile::end`]). The file is removed when the port is deleted, also by a stop of causewayd
-//! that releases held ports, and kept when causewayd ends otherwise. Two daemons must not share it.
-//! [`crate::service`] and [`crate::resume`] call it in the dispatcher's thread, a few system calls
-//! each time; [`crate::adapter_port`] reads the counts.
+//! that releases held ports, or that the failure of another dispatcher causes; otherwise the file
+//! is kept when causewayd ends. Two daemons must not share it. [`crate::service`] and
+//! [`crate::resume`] call it in the dispatcher's thread, a few system calls each time;
+//! [`crate::adapter_port`] reads the counts.
 
 use std::fs::File;
 use std::io;
