@@ -10,8 +10,8 @@
 //! controller is never called on the data path. A controller learns of added ports of its own
 //! service by [`Controller::port_added`], of deleted ports of any service by
 //! [`Controller::port_deleted`], and of deleted links by a request of the link service
-//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported: no controller
-//! had an object in them ([`Controller::object_in`]).
+//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported; a controller
+//! prevents a deletion by [`Controller::object_in`].
 
 use std::fmt;
 

@@ -133,8 +133,8 @@ impl Registry {
         views.collect()
     }
 
-    /// Deletes a group; refuses a group that has a port or an object of a service. Rules that name
-    /// the group stay.
+    /// Deletes a group; refuses a group that has a port, or an object that a controller names
+    /// ([`Controller::object_in`]). Rules and prepared routes of the group stay.
     fn group_delete(&mut self, name: &Name) -> Reply {
         self.core.has_group(name)?;
         let ports = &self.core.ports;
