@@ -48,7 +48,8 @@ impl Default for Connector {
 }
 
 impl Connector {
-    /// Returns why the last attempt failed.
+    /// Returns why the last attempt failed, or its frontend was disconnected as silent; `None`
+    /// after an attempt that succeeded.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -84,7 +85,7 @@ impl Connector {
         FIRST_MESSAGE_NS
     }
 
-    /// Returns whether the first message of the present frontend is overdue.
+    /// Returns whether the time for the first message is over; the caller knows whether one came.
     pub(crate) fn is_overdue(&self, now_ns: u64) -> bool {
         now_ns >= self.first_message_by_ns
     }

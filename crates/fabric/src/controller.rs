@@ -7,10 +7,11 @@
 //! The registry (`crate::registry`) makes the controllers when the fabric starts, and calls them
 //! under its lock, from the thread of a command or of the ticks: one call at a time. A call may
 //! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
-//! controller is never called on the data path, and stores nothing on disk. It learns of added
-//! ports of its own service by [`Controller::port_added`], of deleted ports by
+//! controller is never called on the data path. A controller learns of added ports of its own
+//! service by [`Controller::port_added`], of deleted ports of any service by
 //! [`Controller::port_deleted`], and of deleted links by a request of the link service
-//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported: they are empty.
+//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported; a controller
+//! prevents a deletion by [`Controller::object_in`].
 
 use std::fmt;
 
@@ -55,7 +56,8 @@ pub trait Controller: Send + fmt::Debug {
     /// Removes objects that name a deleted port, of any service.
     ///
     /// # Errors
-    /// A shard does not answer; the port stays deleted, and later controllers are not notified.
+    /// For example, a shard does not answer. The port stays deleted, and later controllers are not
+    /// notified.
     fn port_deleted(
         &mut self,
         _control: &mut Control<'_>,

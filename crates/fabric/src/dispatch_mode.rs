@@ -13,11 +13,12 @@
 //! A VMM-driven queue that stays empty for the idle spin is armed as well, so that an idle
 //! dispatcher sleeps; the spin depends on how scarce processors are (`crate::spin_budget`).
 //!
-//! The shard reports the chains of a queue after each batch and each publish, and polls or arms the
-//! queue; this module only decides. It has no timer: a period ends at the first report after its
+//! The shard reports the chains of a queue after each batch and each publish, and the frames of a
+//! source after each call; this module only decides. The shard polls or arms a queue; a source is
+//! armed by its service. The module has no timer: a period ends at the first report after its
 //! length, so a sleeping queue keeps its mode and rate until it wakes. A queue that starts is
-//! guest-driven. By default the rates are 10,000 and 1,000 chains a second, the period is 10 ms and
-//! the idle spin 1 ms ([`causeway_model::limits`]).
+//! guest-driven, unless the policy is fixed as VMM-driven. By default the rates are 10,000 and
+//! 1,000 chains a second, the period is 10 ms and the idle spin 1 ms ([`causeway_model::limits`]).
 
 use causeway_model::{PollMode, PollPolicy};
 
@@ -89,7 +90,7 @@ impl QueueMode {
         self.rate
     }
 
-    /// Returns how often the mode changed.
+    /// Returns how often the mode by the measured rate changed, also under a fixed policy.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

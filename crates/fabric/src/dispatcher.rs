@@ -1,6 +1,7 @@
 //! A dispatcher: a thread that serves whole shards.
 //!
-//! [`crate::fabric`] makes the dispatchers and runs each in a thread; [`crate::shard_table`] holds
+//! [`crate::fabric`] makes the dispatchers and runs each in a thread (that of a
+//! [`ManualFabric`](crate::ManualFabric) in the thread of the caller); [`crate::shard_table`] holds
 //! the shards of one. Each shard has its own epoll set, and the dispatcher watches these sets.
 //! While a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each
 //! for a slice of time ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`]
@@ -9,7 +10,8 @@
 //! the idle spin ([`crate::dispatch_mode`]: 1 ms by default, less while processors are scarce).
 //! Without a busy shard the dispatcher waits at once in epoll for a doorbell, a message, an order
 //! or a deadline. A dispatcher that polls and finds no work yields the processor after a round over
-//! all queues if it notified a process, or if processors are scarce.
+//! all queues, or 256 polls, if it notified a process ([`crate::yield_backoff`] skips some of these
+//! yields), or if processors are scarce; then also before it reads events.
 //!
 //! An *order* is a closure from another thread, which runs between two turns, in order of arrival:
 //! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] (64) orders

@@ -6,12 +6,13 @@
 //! threads and never passes through here.
 //!
 //! Commands are executed one after the other and block their caller; a dispatcher's own thread must
-//! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
-//! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
-//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
-//! panics, all stop and close their ports, and [`Fabric::wait`] returns the error. [`ManualFabric`]
-//! is for a caller with its own event loop; it has one dispatcher and starts no thread for it.
-//! After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
+//! not send a command, as the dispatcher would wait for itself. This crate starts further threads:
+//! a balancer if there are at least two dispatchers, a ticker while a controller needs ticks
+//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`; each dispatcher has a
+//! [`Watchdog`] with a thread of its own. If a dispatcher fails or panics, the others close their
+//! ports and end, and [`Fabric::wait`] returns the error. [`ManualFabric`] is for a caller with its
+//! own event loop; it has one dispatcher, which the caller's thread turns, and neither balancer nor
+//! sampler. After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,7 @@ use crate::registry::Registry;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
 use causeway_model::{Answer, Command, CommandError, TypedRequest};
 
-/// Options of dispatching; values out of range are clamped.
+/// Options of dispatching. The number of dispatchers and the idle spin are clamped to their range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Number of dispatchers, 1 to [`DISPATCHERS_MAX`] (64); 0 counts as 1.

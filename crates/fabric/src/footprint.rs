@@ -8,9 +8,10 @@
 //! No kernel interface names the payer of a page. The account of a port therefore adds, for each
 //! second, the smaller of two upper bounds: the growth of the port's files, and the growth of this
 //! process's charge ([`crate::memory_charge`]). [`crate::port`] takes the samples, every
-//! [`FOOTPRINT_SAMPLE_NS`] (100 ms) while its shard serves the port, and closes the frontend of a
-//! port beyond `memory_max` (by default [`crate::memory_charge::default_max`], which is no limit in
-//! a shared control group). The port then refuses frontends for 30 s, and twice as long after each
+//! [`FOOTPRINT_SAMPLE_NS`] (100 ms) while its shard serves the port or publishes to it, and the
+//! shard closes the frontend of a port beyond `memory_max` (by default
+//! [`crate::memory_charge::default_max`], which is no limit unless the daemon has a control group
+//! of its own). The port then refuses frontends for 30 s, and twice as long after each
 //! further such fault, at most 128 times as long (64 minutes).
 //!
 //! Processes of a port whose service keeps the attachments have no account here. The account ends

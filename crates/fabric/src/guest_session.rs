@@ -1,26 +1,27 @@
-//! Sessions of guests' processes: the interface between the service that carries them and the service
-//! that a process uses.
+//! Sessions of guests' processes: the interface between the service that carries them and the
+//! service that a process uses.
 //!
 //! A process in a guest reaches a service of its host through a device of its guest: the service of
-//! the device (`hca`) *carries* the session, another (`mx`) *serves* it. Neither names the other. The
-//! controller of the serving service asks the carrying shard to [`OpenGuestSessions`] of a port, with
-//! its [`ServingEnd`]; the two shards then share a [`GuestSession`] for each process. Both shards may
-//! run in different threads. A session has no identity beside the port: nothing that the guest says
-//! counts.
+//! the device (`hca`) *carries* the session, another (`mx`) *serves* it. Neither names the other.
+//! The controller of the serving service asks the carrying shard to [`OpenGuestSessions`] of a
+//! port, with its [`ServingEnd`]; the two shards then share a [`GuestSession`] for each process.
+//! Both shards may run in different threads. A session has no identity beside the port: nothing
+//! that the guest says counts.
 //!
 //! # Messages
-//! Requests wait in the session, at most [`SESSION_REQUESTS_MAX`] (32), then the process waits; doorbells are
-//! a bit for each of 256 numbers; answers wait in the session too, at most [`SESSION_ANSWERS_MAX`] (1,024),
-//! then the serving service ends the session. Each side signals the other by a mailbox, once until the
-//! other looks.
+//! Requests wait in the session, at most [`SESSION_REQUESTS_MAX`] (32), if the carrying shard asks
+//! [`GuestSession::has_room`] first; then the process waits. Doorbells are a bit for each of 256
+//! numbers. Answers wait in the session too, at most [`SESSION_ANSWERS_MAX`] (1,024); a further one
+//! is refused, and the serving service ends the session. Each side signals the other by a mailbox,
+//! once until the other looks.
 //!
 //! # Memory
 //! A request may grant registered memory of the process ([`GuestMemory`]), which the guest can take
-//! away at any time, and use otherwise as soon as its command has completed. The serving shard touches
-//! such memory only in a *turn* of its [`TurnGate`], an uncontended lock for the length of a call of
-//! the service. A revocation waits for the end of the turn, and the next turn begins with the list of
-//! what was revoked. So no byte is touched after a revocation returned. A revocation waits as long as
-//! a call of the serving service takes.
+//! away at any time, and use otherwise as soon as its command has completed. The serving shard
+//! touches such memory only in a *turn* of its [`TurnGate`], a lock for the length of a call of the
+//! service, for which only revocations compete. A revocation waits for the end of the turn, and the
+//! next turn begins with the list of what was revoked. So no byte is touched after a revocation
+//! returned. A revocation waits as long as a call of the serving service takes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,8 +45,8 @@ pub const REQUEST_BYTES: usize = 128;
 /// Length of an answer, in bytes.
 pub const ANSWER_BYTES: usize = 160;
 
-/// Makes a port carry sessions to a service. The answer wakes the carrying shard for answers.
-/// Refused if the port does not exist or carries sessions to another service.
+/// Makes a port carry sessions to a service. Refused if the port does not exist or carries sessions
+/// already.
 #[derive(Debug)]
 pub struct OpenGuestSessions {
     /// Port of the guest.
@@ -58,7 +59,7 @@ impl TypedRequest for OpenGuestSessions {
     type Answer = ();
 }
 
-/// Ends all sessions of a port. No effect for a port without sessions.
+/// Ends all sessions of a port, which then carries no more. No effect for a port without sessions.
 #[derive(Debug)]
 pub struct CloseGuestSessions(pub Name);
 
@@ -84,7 +85,7 @@ impl TypedRequest for CarrierAdded {
 pub enum SessionNotice {
     /// A process began a session. The number is that of [`ServingEnd::tag`].
     Began(u32, GuestSession),
-    /// The session with this number has requests, doorbells or room, or has ended.
+    /// The session with this number has requests, doorbells, or room for answers.
     Ready(u64),
     /// Memory or a session was revoked.
     Revoked,
@@ -140,8 +141,9 @@ const YIELDS_MAX: usize = 200;
 pub struct GateTurn<'a>(MutexGuard<'a, Vec<RevokedItem>>);
 
 impl TurnGate {
-    /// Begins a turn. The caller first drops what [`GateTurn::take_revoked`] returns. Turns that follow
-    /// each other let waiting revocations go first: the lock alone prefers its last owner.
+    /// Begins a turn. The caller first drops what [`GateTurn::take_revoked`] returns. Turns that
+    /// follow each other let waiting revocations go first, for at most 200 yields of the processor:
+    /// the lock alone prefers its last owner.
     pub fn enter(&self) -> GateTurn<'_> {
         for _ in 0..YIELDS_MAX {
             if self.0.waiting.load(Ordering::Relaxed) == 0 {
@@ -152,8 +154,8 @@ impl TurnGate {
         GateTurn(self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for the end of the turn, and revokes an item. `mark` is called in between. Returns
-    /// whether the item is the first since the last turn.
+    /// Waits for the end of the turn, sets `mark`, and appends the item, unless `mark` was set
+    /// before. Returns whether the item is the first since the last turn.
     fn revoke(&self, item: RevokedItem, mark: &AtomicBool) -> bool {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let mut items = self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -290,8 +292,8 @@ struct Shared {
 pub struct GuestSession(Arc<Shared>);
 
 impl GuestSession {
-    /// Begins a session, and announces it to the serving shard. `carrier`: wakes the carrying shard.
-    /// `None` if the serving shard is gone.
+    /// Begins a session, and announces it to the serving shard. `carrier`: wakes the carrying
+    /// shard. `None` if the serving shard is gone, or its mailbox is full.
     pub fn begin(end: ServingEnd, carrier: Sender<u64>) -> Option<Self> {
         let session = Self(Arc::new(Shared {
             number: next_number(),
@@ -392,13 +394,14 @@ impl GuestSession {
         self.0.end.revoke(RevokedItem::Session(self.0.number), &self.0.is_revoked);
     }
 
-    /// Serving shard: returns whether the session was revoked. The answer holds for the present turn.
+    /// Serving shard: returns whether the session was revoked. The answer holds for the present
+    /// turn.
     pub fn is_revoked(&self) -> bool {
         self.0.is_revoked.load(Ordering::Relaxed)
     }
 
-    /// Serving shard: begins to look at requests and doorbells. A later one makes a notice. Called once
-    /// for each notice, when the shard takes it: so a session has one at most.
+    /// Serving shard: begins to look at requests and doorbells. A later one makes a notice. Called
+    /// once for each notice, when the shard takes it: so a session has one at most.
     pub fn begin_requests(&self) {
         self.queues().is_signaled = false;
     }
@@ -422,7 +425,8 @@ impl GuestSession {
         })
     }
 
-    /// Serving shard: appends an answer. Returns false, without an effect, if [`SESSION_ANSWERS_MAX`] wait.
+    /// Serving shard: appends an answer. Returns false, without an effect, if
+    /// [`SESSION_ANSWERS_MAX`] wait.
     pub fn answer(&self, bytes: [u8; ANSWER_BYTES]) -> bool {
         let mut queues = self.queues();
         if queues.answers.len() >= SESSION_ANSWERS_MAX {
@@ -438,8 +442,8 @@ impl GuestSession {
         self.queues().answers.len()
     }
 
-    /// Serving shard: asks for a notice when fewer than `most` answers wait. Returns false if so few
-    /// wait already.
+    /// Serving shard: asks for a notice when fewer than `most` answers wait. Returns false if so
+    /// few wait already.
     pub fn await_room(&self, most: usize) -> bool {
         let mut queues = self.queues();
         let must_wait = queues.answers.len() >= most;

@@ -8,8 +8,10 @@
 //! process listens is refused; a socket file without a listener is replaced. If the process has no
 //! descriptor left, a waiting connection is accepted and closed.
 //!
-//! All calls are non-blocking: `Ok(None)` means that the socket has no data or no room now. Streams
-//! move bytes directly between a socket and guest memory; the kernel makes the only copy. Sending
+//! All calls are non-blocking: `Ok(None)` means that the socket has no data or no room now.
+//! [`HostStream::send`] and [`HostStream::receive`] move bytes directly between a socket and guest
+//! memory, with one copy by the kernel, for SOCK_STREAM; messages pass through private memory
+//! ([`HostStream::send_bytes`], [`HostStream::receive_bytes`]). Sending
 //! is partial for SOCK_STREAM, and the caller keeps the rest; a SOCK_SEQPACKET message is sent
 //! whole or not at all, and a receive with less room loses the rest of the message
 //! ([`HostStream::message_bytes`] has the length). The sockets carry no file descriptors. A process
@@ -66,7 +68,7 @@ impl HostListener {
     /// Accepts the next connection; `None` if no process waits.
     ///
     /// # Errors
-    /// A connection could not be accepted and was closed; others may wait.
+    /// A connection could not be accepted, and is closed if no descriptor is left; others may wait.
     pub fn accept(&mut self) -> io::Result<Option<HostStream>> {
         match self.0.accept() {
             Ok(stream) => Ok(Some(stream.into())),
@@ -127,7 +129,8 @@ impl HostStream {
     }
 
     /// Receives at most `limit` bytes into guest memory, and advances `into`. `Ok(None)`: no data
-    /// now; `Ok(Some(0))`: the process closed its writing side.
+    /// now; `Ok(Some(0))`: the process closed its writing side, or the first address of `into` is
+    /// not writable guest memory.
     ///
     /// # Errors
     /// The kernel's.

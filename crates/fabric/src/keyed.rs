@@ -1,11 +1,11 @@
 //! Hash tables with secret seeds, for keys that guests choose and that are looked up for each frame
 //! or packet.
 //!
-//! The address table, the route cache and the traffic matrix of `ethernet` and the connection table
-//! of `socket` use them, each in the thread of its shard. The hash costs a few multiplications. A
-//! guest that knew colliding keys could lengthen look-ups up to the capacity of the table; that
-//! needs the seeds, which each process and each table draws at random. The hash is not
-//! cryptographic, and a table has no limit of its own: its owner bounds the number of keys.
+//! The address table and the routes of `ethernet`, the connection table of `socket` and the traffic
+//! matrix ([`crate::traffic`]) use them, each in the thread of its shard. The hash costs a few
+//! multiplications. A guest that knew colliding keys could lengthen look-ups up to the capacity of
+//! the table; that needs the seeds, which each process and each table draws at random. The hash is
+//! not cryptographic, and a table has no limit of its own: its owner bounds the number of keys.
 //! Iteration order differs between runs.
 //!
 //! The hash is finalized (foldhash `quality`): without that, 1 of 30 seeds clusters addresses that

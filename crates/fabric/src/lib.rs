@@ -10,9 +10,8 @@
 //!
 //! The fabric does not read configuration files, keeps nothing on disk and opens no connection to
 //! other hosts by itself: the daemon and the services do. It never moves traffic between groups.
-//! The API of [`Handle`] blocks its caller and may be used from any thread except a dispatcher's;
-//! everything that a service reaches belongs to the thread that serves its shard. [`limits`] has
-//! the bounds.
+//! The commands of [`Handle`] block their caller and may be sent from any thread except a
+//! dispatcher's. A service runs in the thread that serves its shard. [`limits`] has the bounds.
 //!
 //! | type | content |
 //! |---|---|

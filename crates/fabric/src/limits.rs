@@ -1,4 +1,4 @@
-//! Every limit of this crate.
+//! Limits of this crate.
 //!
 //! The modules of the crate apply them, and other crates read those that concern them. Units are in
 //! the description or the name: `_NS` nanoseconds, `_MS` milliseconds, `_BYTES` bytes. The values
@@ -7,16 +7,16 @@
 //!
 //! | constants | read by | at the limit |
 //! |---|---|---|
-//! | turns, yields, spins | `dispatcher`, `schedule`, `slice`, `spin_budget` | the dispatcher serves the next queue or group, or yields |
-//! | orders, loads, balance | `dispatcher`, `load`, `balance` | a caller of an order blocks; a shard moves |
-//! | frontends, messages | `shard::frontend`, `shard::pauses` | connections wait in the backlog, messages in the socket |
-//! | memory files, stalls | `footprint`, `memory_charge`, `port` | the frontend is closed and the port refuses frontends for 30 s or more |
-//! | wake-ups | `wakes`, `host` | the owner is not woken for 100 ms, twice as long each time, and closed after 4 strikes |
-//! | connects to frontends | `connector`, `shard::connect` | the port closes the connection and connects again |
+//! | turns, yields, spins | `dispatcher`, `schedule`, `slice`, `spin_budget`, `yield_backoff`, `shard`, `shard::sources` | the dispatcher serves the next queue or group, or yields |
+//! | orders, loads, balance | `dispatcher`, `fabric`, `balance` | a caller of an order blocks; a shard moves |
+//! | frontends, messages | `shard::frontend`, `shard::pauses`, `listen` | connections wait in the backlog, messages in the socket |
+//! | memory files, stalls | `footprint`, `memory_charge`, `port`, `dispatcher` | the frontend is closed and the port refuses frontends for 30 s or more |
+//! | wake-ups | `wakes`, `host`, `stream` | the owner is not woken for 100 ms or more, and closed after 4 strikes |
+//! | connects to frontends | `connector` | the port closes the connection and connects again |
 //! | log lines | `log_limit` | lines are dropped and counted |
 //! | frames of links, notices | `link::io`, `ethernet` | frames are dropped and counted; a notice is logged and lost |
-//! | datagrams | `udp` | the rest waits for the next call |
-//! | sessions of guests | `guest_session`, `hca`, `mx` | the process waits; the session ends |
+//! | datagrams | `udp`, `link::io` | the rest waits for the next call |
+//! | sessions of guests | `guest_session` | the process waits; the session ends |
 //! | captures, traffic matrix | `capture`, `traffic` | frames and pairs beyond are counted only |
 //!
 //! Most run in a dispatcher's thread; `balance` runs in a thread of the fabric, `memory_charge` in
@@ -56,7 +56,8 @@ pub const LONG_YIELD_NS: u64 = 150_000;
 pub const VAIN_YIELD_NS: u64 = 3_000;
 /// Yields in vain in a row before the dispatcher skips any.
 pub const VAIN_YIELDS_FREE: u32 = 4;
-/// Most yields that are skipped in a row, each after a round of polls without work: some microseconds.
+/// Most yields that are skipped in a row, each after a round of polls without work: some
+/// microseconds.
 pub const YIELD_SKIPS_MAX: u32 = 63;
 /// Time without spinning after a long yield, in nanoseconds; 100 ms. Probing more often would cost
 /// a scheduler slice of some 3 ms each time, and a sleeping thread that is woken gets the processor
@@ -71,8 +72,9 @@ pub const BARRED_NS: u64 = 30_000_000_000;
 /// Frontends that one port accepts per second, and burst: setting up and tearing down a frontend
 /// takes the dispatcher some 100 us, which other ports lose.
 pub const CONNECTS_PER_SECOND: u64 = 32;
-/// Processes that one NIC accepts per second, and burst: a job of 256 ranks starts without waiting.
-/// Accepting a process takes the dispatcher some 50 us, which other ports lose.
+/// Processes that a port accepts per second, and burst, if its service keeps the attachments (a
+/// NIC, a stream port): a job of 256 ranks starts without waiting. Accepting a process takes the
+/// dispatcher some 50 us, which other ports lose.
 pub const ATTACHES_PER_SECOND: u64 = 256;
 /// Cost per second, and burst, of the messages of one port's frontends, as
 /// [`causeway_attach::Server::cost`] counts it: three times the setup of a frontend with 60 queues
@@ -183,8 +185,8 @@ pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
 pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
 /// Shortest time between two searches of a full traffic matrix for silent pairs: 1 s.
 pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
-/// Most requests of a session of a guest's process that wait for the serving service. Then the process
-/// waits.
+/// Most requests of a session of a guest's process that wait for the serving service. Then the
+/// process waits.
 pub const SESSION_REQUESTS_MAX: usize = 32;
 /// Most answers of a session that wait for the process. With one more, the serving service ends the
 /// session.

@@ -6,6 +6,6 @@
 //! know has no effect. Operators see names instead. The type is a plain value, and any thread may
 //! hold it.
 
-/// Identifies a link for as long as it exists; never reused.
+/// Identifies a link or a station for as long as it exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);

@@ -1,9 +1,10 @@
-//! Listening Unix sockets that remove their own file, and never another process's.
+//! Listening Unix sockets that remove their file when they are dropped.
 //!
 //! Ports listen by them for frontends (`crate::shard`), and [`crate::host`] for host processes. The
 //! owner watches the socket, calls [`Listener::accept`] and hands the accepted socket on.
 //!
-//! Binding replaces a socket file only if no process listens at it; any other file is refused. The
+//! Binding replaces a socket file if connecting to it is refused, so that no process listens there;
+//! any other file is refused. The
 //! check and the replacement are two steps: two daemons that bind one path at the same time are not
 //! kept apart. Dropping a listener removes its file if the path still leads to that file (device
 //! and inode), and closes at most [`BACKLOG_MAX`] (4,096) waiting connections. Permissions of the

@@ -4,8 +4,8 @@
 //! writes the line and adds the number of suppressed lines. At most [`LOG_LINES_MAX`] (10) lines
 //! pass in a window of [`LOG_WINDOW_NS`] (5 s); further lines are counted and dropped, and the last
 //! count of a burst appears only with the next admitted line. The limit does not distinguish kinds
-//! of lines, and is not shared between threads. The caller passes the time; the first call begins a
-//! window.
+//! of lines. The caller passes the time; the first window begins at time 0, each further one at the
+//! first call after the end of the last. A caller with several threads puts the limit under a lock.
 
 use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_NS};
 

@@ -1,7 +1,8 @@
 //! Mailboxes: bounded message queues between shards, which may run in different threads.
 //!
 //! Links and stations send received frames and changes of state to the shards of groups, and groups
-//! send notices to links ([`crate::carrier`]). A shard opens a mailbox by
+//! send notices to links ([`crate::carrier`]); sessions of guests signal the other side
+//! ([`crate::guest_session`]). A shard opens a mailbox by
 //! [`Context::mailbox`](crate::Context::mailbox); its dispatcher is then woken by
 //! `crate::source_doorbell`, and the service takes the messages in
 //! [`Service::serve_source`](crate::Service::serve_source).

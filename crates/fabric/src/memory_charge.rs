@@ -1,15 +1,15 @@
 //! Shared memory that the kernel charges to this process.
 //!
-//! If the process has its own control group (cgroup v2), `shmem` in the group's `memory.stat` is
-//! the figure. In a group with other processes that figure includes their memory; then the memory
-//! that this process has mapped and touched is used: an upper bound, which includes pages charged
-//! to others.
+//! If the process has its own control group (cgroup v2, and not the root group), `shmem` in the
+//! group's `memory.stat` is the figure; other programs of Causeway may be in the group. In a group
+//! with foreign processes that figure includes their memory; then the memory that this process has
+//! mapped and touched is used: an upper bound, which includes pages charged to others.
 //!
-//! A separate thread, which [`crate::fabric`] starts once, reads the figure every
-//! [`FOOTPRINT_SAMPLE_NS`] (100 ms), because the kernel may take milliseconds to sum it up; it
-//! reads only if a dispatcher asked since the last sample. [`crate::footprint`] uses the figure to
-//! bound the charge of a port. The first answer after a pause is old, and the answer before the
-//! first sample is 0. If the kernel's files cannot be read, the last figure stays.
+//! A separate thread, which [`Fabric::start`](crate::Fabric::start) starts once in a process, reads
+//! the figure every [`FOOTPRINT_SAMPLE_NS`] (100 ms), because the kernel may take milliseconds to
+//! sum it up; it reads only if a dispatcher asked since the last sample. [`crate::footprint`] uses
+//! the figure to bound the charge of a port. The first answer after a pause is old, and the answer
+//! before the first sample is 0. If the kernel's files cannot be read, the last figure stays.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,8 +26,8 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// Default limit of a port; `None`: no limit.
 static DEFAULT: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Returns the last sample, in bytes. From the second call on it is at most some tenths of a second
-/// old.
+/// Returns the last sample, in bytes, and requests the next. The sample is some tenths of a second
+/// old if the last call was as recent, and older after a pause.
 pub(crate) fn charged_bytes() -> u64 {
     WANTED.store(true, Ordering::Relaxed);
     CHARGED.load(Ordering::Relaxed)
@@ -35,7 +35,7 @@ pub(crate) fn charged_bytes() -> u64 {
 
 /// Returns the default limit of a port, in bytes: 1 GiB ([`FOOTPRINT_MAX_DEFAULT`]), or a quarter
 /// of the control group's `memory.max` if that is less. `None`: no limit, because the figure of
-/// this process is not exact.
+/// this process is not exact, or before [`start_sampling`].
 pub(crate) fn default_max() -> Option<u64> {
     *DEFAULT.get()?
 }

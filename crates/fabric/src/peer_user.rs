@@ -1,10 +1,11 @@
 //! The users of processes at the other end of Unix sockets, against the list of a port.
 //!
-//! `crate::shard` checks frontends and processes that attach to a port, [`crate::host`] the
-//! processes of host sockets. The kernel reports the user with which the peer connected or, if this
-//! process connected, with which the peer listened (SO_PEERCRED, unix(7)). Root has no exception: a
-//! list names all users that may attach. A port without a list asks the kernel nothing. Users of
-//! another user namespace appear as the kernel translates them.
+//! `crate::shard` checks frontends and processes that attach to a port by its socket; the socket
+//! service checks those of host sockets (`HostStream::refused_user`).
+//! The kernel reports the user with which the peer connected or, if this process connected, with
+//! which the peer listened (SO_PEERCRED, unix(7)). Root has no exception: a list names all users
+//! that may attach. A port without a list asks the kernel nothing. Users of another user namespace
+//! appear as the kernel translates them.
 
 use std::os::fd::AsFd;
 

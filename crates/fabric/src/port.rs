@@ -3,10 +3,12 @@
 //! A [`Port`] holds the attachment of its frontend, the dispatch state of its queues and the
 //! accounts that bound its cost. The shard adds and deletes ports and connects their frontends; a
 //! service reaches a port by [`Context::ports`](crate::Context::ports) and its rings by
-//! [`Port::queue`]. A service never sees the socket or the mapping.
+//! [`Port::queue`]. A service sees neither the socket nor the attachment of a port, unless it makes
+//! or keeps the attachment itself ([`crate::Service::connect`], [`crate::Service::attached`]).
 //!
 //! A port belongs to a single shard and is not shared between threads. Without a frontend it has no
-//! device, no queue and no memory, so each accessor returns an `Option`. [`PortId`] becomes stale
+//! device, no queue and no memory: accessors return `None`, no features, or false. [`PortId`]
+//! becomes stale
 //! when its port is deleted; look-ups then return `None`. The module does not parse frames or
 //! packets, and does not limit the number of ports: the caller of `Ports::free_slot` does.
 

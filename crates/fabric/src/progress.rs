@@ -4,19 +4,22 @@
 //! [`Service::serve_source`](crate::Service::serve_source) return them to [`crate::shard`], in the
 //! dispatcher's thread. The values only report: the rate of chains and the mode
 //! ([`crate::dispatch_mode`]) decide whether an empty queue is polled. A service that returns
-//! [`Progress::Worked`] without work is called again in every turn until its slice is used up; one
-//! that returns [`Progress::Parked`] without having armed a doorbell is not called again.
+//! [`Progress::Worked`] without work is called again in every turn, and its dispatcher does not
+//! sleep. A queue for which it returns [`Progress::Parked`] without having armed the doorbell is
+//! not served again until [`Context::wake`](crate::Context::wake).
 
 /// Result of serving a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The queue had work, and may have more: it is served again soon.
     Worked,
-    /// The queue was empty: the shard polls it while [`Context::polls`](crate::Context::polls) returns true, then arms its
-    /// doorbell and parks it. A source is armed by its service ([`Service::serve_source`](crate::Service::serve_source)).
+    /// The queue was empty: the shard polls it while [`Context::polls`](crate::Context::polls)
+    /// returns true, then arms its doorbell and parks it. A source is armed by its service
+    /// ([`Service::serve_source`](crate::Service::serve_source)).
     Idle,
-    /// The queue is not served again until the service calls [`Context::wake`](crate::Context::wake) or the guest rings.
-    /// The fabric does not arm the doorbell: a service that expects the guest to ring has armed it.
+    /// The queue is not served again until the service calls
+    /// [`Context::wake`](crate::Context::wake) or the guest rings. The fabric does not arm the
+    /// doorbell: a service that expects the guest to ring has armed it.
     Parked,
 }
 

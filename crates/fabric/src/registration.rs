@@ -6,9 +6,10 @@
 //!
 //! Services cannot be added or removed later. Names and kinds must be unique; this is not checked:
 //! of two registrations with one name or kind, the shards and ports go to the first. The order of
-//! registrations is the order in which controllers are asked. The functions of a registration are
-//! called under the lock of the registry, in the thread of the command, and a service then runs in
-//! the thread of its dispatcher.
+//! registrations is the order in which controllers are asked. `controller` is called in the thread
+//! that starts the fabric; `make` under the lock of the registry, in the thread of the command. A
+//! service then runs in the thread of its dispatcher; one that is made to answer a trace in a group
+//! without a shard runs in the thread of the command and is dropped.
 
 use std::fmt;
 
@@ -19,8 +20,8 @@ use causeway_model::{
 use crate::controller::{Controller, NoCommands};
 use crate::service::Service;
 
-/// Makes a service without ports, for a new shard. Called in the thread of a command, not in a
-/// dispatcher.
+/// Makes a service without ports, for a new shard or for a trace without one. Called in the thread
+/// of a command, not in a dispatcher.
 pub type Maker = fn() -> Box<dyn Service>;
 
 /// An ability that other services use without knowing which service provides it, in words that

@@ -7,8 +7,8 @@
 //! Rules apply to new connects only: neither to open connections, nor to frames, nor to MX
 //! messages. They cannot admit a connect to another group. At most [`RULES_MAX`] (4,096) rules, and
 //! a further one is refused; a look-up scans the list in order, so its cost grows with the length.
-//! A look-up runs in the dispatcher's thread of the shard. The order of the list is that of the
-//! operator; two equal rules are permitted, and the second has no effect.
+//! A connect is checked in the dispatcher's thread of the shard. The order of the list is that of
+//! the operator; two equal rules are permitted, and the second has no effect.
 
 use causeway_model::limits::RULES_MAX;
 use causeway_model::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};

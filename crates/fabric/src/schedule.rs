@@ -3,9 +3,9 @@
 //! In each *cycle* every busy group has one turn of at most its quantum, [`QUANTUM_NS`] (50 us)
 //! times its weight. A turn that overruns is a debt: the group's next turns are shortened or
 //! skipped as long as other groups are busy. A group that becomes busy and had no turn in this
-//! cycle is served next, before the groups that were busy already, so it waits for one turn of
-//! another group however many are busy. It still has one turn per cycle, so a group gains nothing
-//! by becoming idle and busy again.
+//! cycle is served next, before the groups that were busy already: the group waits for the present
+//! turn, and for one turn of each group that became busy just before it. The group still has one
+//! turn per cycle, so a group gains nothing by becoming idle and busy again.
 //!
 //! All shards of a group share its turn (Ethernet, sockets, messages), so a group with more kinds
 //! of ports gets no more time. The schedule knows numbers and times only: [`crate::shard_table`]

@@ -11,11 +11,14 @@
 //! value for each, by which the shard names it in calls; the values of watched descriptors and of
 //! sources are independent.
 //!
-//! A service never blocks, never reaches another shard except through mailboxes and
-//! [`crate::carrier::Carrier`]s, and never publishes or notifies by itself. Calls are not
-//! reentrant: wakes and faults that a service requests through its context take effect after the
-//! call. All calls of a service come in the thread of the dispatcher that owns its shard, one at a
-//! time.
+//! A service must not block, as other shards wait; the revocation of a session's memory waits for
+//! one call of the serving shard. Another shard is reached only through mailboxes,
+//! [`crate::carrier::Carrier`]s and the shared values of [`crate::station`] and
+//! [`crate::guest_session`]. Used entries are published, and guests notified of them, by the shard.
+//! Calls are not reentrant: wakes and faults that a service requests through its context take
+//! effect after the call. Calls come in the thread of the dispatcher that owns the shard, one at a
+//! time; [`Service::trace`] also in the thread of a command, on an instance without ports, if the
+//! group has no shard of the service.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -57,7 +60,7 @@ pub struct AttachmentStatus {
 /// Each shard has its own instance, which a single thread at a time calls. No method may block.
 pub trait Service: Send + std::fmt::Debug {
     /// Returns the virtio device that a port with `spec` presents. Called before the port exists,
-    /// and for each frontend.
+    /// and for each frontend by the default of [`Self::connect`].
     fn model(&self, spec: &PortSpec) -> Model;
 
     /// Returns the attachment of a frontend that connected by `stream` to a port with `spec`: a
@@ -90,8 +93,9 @@ pub trait Service: Send + std::fmt::Debug {
     }
 
     /// Takes the connection of a process to a port for which [`Self::attaches`] is true. The
-    /// connection closes if the service drops `stream`. The shard limits the rate of connections
-    /// alone: the service bounds their number, and closes them at the latest in [`Self::removed`].
+    /// connection closes if the service drops `stream`. The shard has checked the user of the
+    /// process and the rate of connections, and nothing else: the service bounds their number, and
+    /// closes them at the latest in [`Self::removed`].
     fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: UntrustedSocket) {}
 
     /// Adds a port.
@@ -100,8 +104,8 @@ pub trait Service: Send + std::fmt::Debug {
     /// A refusal removes the port again.
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError>;
 
-    /// Forgets a port that is being deleted. It is still in `cx.ports`; `stopped` was called
-    /// before.
+    /// Forgets a port that is being deleted, and is still in `cx.ports`; if the port had a
+    /// frontend, `stopped` was called before.
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId);
 
     /// Starts queue `queue` of the port; [`Self::serve`] follows. Services whose ports have no

@@ -146,7 +146,7 @@ impl ShardTable {
         self.entries.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
     }
 
-    /// Adds a new shard.
+    /// Adds a new shard; drops it if the host refuses the watch or no slot is free.
     pub(crate) fn add(
         &mut self,
         key: ShardKey,

@@ -1,6 +1,7 @@
 //! Kernel buffer sizes of sockets.
 //!
-//! Links, NICs, stream ports and [`crate::udp`] set them when they open a socket. With
+//! Links, NICs, stream ports and [`crate::udp`] set them when they open or accept a socket, in the
+//! thread that does so. With
 //! CAP_NET_ADMIN a size may exceed the kernel's limit for all processes (`net.core.rmem_max`,
 //! `wmem_max`); without it the size is cut to that limit. Failure is not reported: the socket then
 //! keeps its default size. The module checks no range and can be called again for another size; no

@@ -8,7 +8,8 @@
 //! 1/256; between the two the budget stays.
 //!
 //! The dispatcher samples the kernel's figures ([`SchedStats::sample`]) when it reads events, at
-//! most every [`SHARE_PERIOD_NS`] (10 ms); [`crate::dispatch_mode`] applies the spin. The module
+//! most every [`SHARE_PERIOD_NS`] (10 ms); the shards get the spin with the time of each call, and
+//! poll empty queues and sources for it. The module
 //! neither spins nor yields. Each dispatcher has its own budget, and its figures belong to the
 //! thread that opened them. On a kernel without `schedstat` the budget never shrinks.
 

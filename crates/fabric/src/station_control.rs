@@ -1,13 +1,13 @@
 //! The control plane of stations: joins ports of a service to the service that forwards the group's
 //! frames.
 //!
-//! A service with stations has a [`StationControl`] as its controller, and answers [`OpenUplink`]
-//! and [`JoinGroup`] in its shards. The first port of a group opens the uplink: the forwarding
-//! service's inbox goes to the shard of the stations, and the forwarding shard stays while the
-//! group has stations. Each port then joins with the name and the address of the port; a refused
-//! port (another member has the address) is deleted again by the registry. A deleted port leaves.
-//! In a daemon without a forwarding service the ports carry no frames. The services `stream` and
-//! `tap` use the module; `hca` has a controller of its own.
+//! A service with stations has a [`StationControl`] as its controller (`stream`, `tap`) or in it
+//! (`hca`), and answers [`OpenUplink`] and [`JoinGroup`] in its shards. The first port of a group
+//! opens the uplink: the forwarding service's inbox goes to the shard of the stations, and the
+//! forwarding shard stays while the group has stations. Each port then joins with the name and the
+//! address of the port; a refused port (another member has the address) is deleted again by the
+//! registry. A deleted port leaves. In a daemon without a forwarding service no port joins, and no
+//! frame reaches another service.
 //!
 //! Runs in the thread of the operator's command, under the registry's lock; a call waits for the
 //! two dispatchers. A shard that does not answer fails the command: a port is then not added, a
@@ -27,7 +27,7 @@ use crate::shard::ShardKey;
 use crate::station;
 
 /// Opens the uplink to the service that forwards the group's frames, of which this is the inbox.
-/// Sent to the shard of the stations once for a group, before its first [`JoinGroup`].
+/// Sent to the shard of the stations when a group gets its first station, before its [`JoinGroup`].
 #[derive(Debug)]
 pub struct OpenUplink(pub Sender<Message>);
 
@@ -74,8 +74,8 @@ impl StationControl {
         Self { service, groups: BTreeMap::new() }
     }
 
-    /// Returns the counters of frames that the forwarding service dropped at the stations of a group,
-    /// by port; none if the group has no stations.
+    /// Returns the counters of frames that the forwarding service dropped at the stations of a
+    /// group, by port; none if the group has no stations.
     ///
     /// # Errors
     /// The forwarding shard does not answer.

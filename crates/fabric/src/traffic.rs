@@ -5,15 +5,15 @@
 //! that it sums up elsewhere ([`TrafficMatrix::collect`]); the control plane reads the matrix
 //! ([`TrafficMatrix::view`]). A rate is bytes per second over the last complete window of
 //! [`TRAFFIC_WINDOW_NS`] (1 s) or longer; bytes are those of frames, without virtio-net headers,
-//! and the payload of messages. The forwarding service adds the traffic that services exchange past
-//! it ([`ReadDirectTraffic`], [`add_direct`]).
+//! and the payload of messages. The controller of the forwarding service adds the traffic that
+//! services exchange past it ([`ReadDirectTraffic`], [`add_direct`]), in the thread of the request.
 //!
 //! The matrix influences no forwarding decision, keeps no history and is lost when the daemon ends.
-//! It holds [`TRAFFIC_PAIRS_MAX`] (4,096) pairs: when it is full, pairs without traffic for
-//! [`TRAFFIC_SILENT_NS`] (60 s) are replaced, and frames and messages of further pairs are counted
-//! only as uncounted. A flooded frame counts once, as a pair with the group address. The
-//! dispatcher's thread of the group counts; a view is a copy that it makes for the thread of the
-//! request.
+//! The matrix holds [`TRAFFIC_PAIRS_MAX`] (4,096) pairs: when it is full, a further pair removes
+//! the pairs without traffic for [`TRAFFIC_SILENT_NS`] (60 s), at most once a second; without room,
+//! frames and messages of further pairs are counted only as uncounted. A flooded frame counts once,
+//! as a pair with the group address. The dispatcher's thread of the group counts; a view is a copy
+//! that it makes for the thread of the request.
 //!
 //! # Budget
 //! Consecutive frames of one pair cost one hash look-up together.

@@ -2,8 +2,9 @@
 //!
 //! Links and the MX service send and receive their datagrams here: a service watches the socket as
 //! a source ([`Context::watch_source`](crate::Context::watch_source)) and drains it by
-//! [`UdpReceiver::receive`]; a carrier sends by [`Udp::send`] in the thread of the sending shard.
-//! The module knows addresses, lengths and traffic classes, and never the content of a datagram.
+//! [`UdpReceiver::receive`]; a carrier sends in the thread of the sending shard, and a link also
+//! from its own shard. The module knows addresses, lengths and traffic classes, and never the
+//! content of a datagram.
 //!
 //! No call waits. A send without room returns an error and keeps nothing: the caller drops the
 //! datagrams. A [`Udp`] may be shared between threads; a [`UdpReceiver`] may not. The kernel may
@@ -12,8 +13,9 @@
 //!
 //! # Budget
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and an empty
-//! call when the socket is drained. On reception the kernel reports the segment size (GRO), the
-//! traffic class and, on hosts with several addresses, the destination address. A polled socket
+//! call when the socket is drained. On reception the kernel reports the segment size (GRO) and, if
+//! the caller enabled the reports, the traffic class ([`Udp::report_classes`]) and the destination
+//! address ([`Udp::report_destinations`]). A polled socket
 //! costs no call for [`UDP_REST_TURNS`] (2) polls after it was drained, in which its datagrams are
 //! delivered and often answered; if datagrams arrive singly, as answers do, the empty call is saved
 //! too.

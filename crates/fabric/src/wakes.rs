@@ -2,9 +2,10 @@
 //!
 //! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel all work that the
 //! owner attached to the descriptor: thousands of epoll watches take milliseconds of the
-//! dispatcher. [`WakeAccount`] is the account of one owner: a port, a host process, or all attached
-//! processes of one user. The owner's service or port wraps each wake-up in
-//! [`WakeAccount::charge`], and carries out the [`Verdict`]: the account neither pauses nor closes.
+//! dispatcher. [`WakeAccount`] is the account of one owner: a port, a host process, a socket of a
+//! stream port, or all attached processes of one user. The owner's service or port wraps each
+//! wake-up in [`WakeAccount::charge`] or [`WakeAccount::charge_beyond`], and carries out the
+//! [`Verdict`]: the account neither pauses nor closes.
 //!
 //! A wake-up is free up to [`WAKE_USUAL_NS`] (50 us). The excess may take 1/[`WAKE_SHARE`] (1/20)
 //! of the time, after a burst of [`WAKE_BURST_NS`] (2 ms). An owner beyond its share gets a strike:
@@ -18,7 +19,7 @@
 //! share too. An account cannot interrupt a wake-up that blocks: the watchdog of the thread does.
 //!
 //! # Budget
-//! Two reads of the clock besides a system call.
+//! Two reads of the clock besides the wake-up; for a suspect two more of the processor time.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,9 +1,9 @@
 //! Watched descriptors: an epoll set per dispatcher and per shard, and the meaning of its events.
 //!
-//! Shards and services watch file descriptors by [`Poller::watch`]; the dispatcher and the shard
-//! read the events by [`Poller::wait`] and find the subject by its [`WatchToken`]. A [`Watch`] ends
-//! when it is dropped; an event that was read before may still be delivered, so tokens of slots
-//! carry a serial number.
+//! Dispatchers and shards watch file descriptors by [`Poller::watch`], services through their
+//! [`Context`](crate::Context); the dispatcher and the shard read the events by [`Poller::wait`]
+//! and find the subject by its [`WatchToken`]. A [`Watch`] ends when it is dropped; an event that
+//! was read before may still be delivered, so tokens of slots carry a serial number.
 //!
 //! Each watch uses a file descriptor of its own, a duplicate. Only [`Trigger::Readable`] is
 //! level-triggered. An error or hang-up is reported as readable and writable, even by a muted

@@ -1,11 +1,12 @@
 //! Fewer yields of the processor while no other thread takes it.
 //!
 //! After a service notified a process, the dispatcher yields the processor, because the process may
-//! wait for this very one. A yield is a system call, and the kernel's events are read behind it: more
-//! than a short message takes. If other processors are free, the process already runs elsewhere, and
-//! each yield is in vain: it returns at once. After [`VAIN_YIELDS_FREE`] (4) such yields in a row the
-//! dispatcher skips some, twice as many each time, up to [`YIELD_SKIPS_MAX`] (63) rounds without work,
-//! which take some microseconds. A yield that lets another thread run ends that at once.
+//! wait for this very one. A yield is a system call, and the kernel's events are read behind it:
+//! more than a short message takes. If other processors are free, the process already runs
+//! elsewhere, and each yield is in vain: it returns at once. After [`VAIN_YIELDS_FREE`] (4) such
+//! yields in a row the dispatcher skips some, about twice as many each time, up to
+//! [`YIELD_SKIPS_MAX`] (63) rounds without work, which take some microseconds. A yield that lets
+//! another thread run ends that at once.
 //!
 //! Used by the dispatcher's thread; yields while processors are scarce are not skipped.
 

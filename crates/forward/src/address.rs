@@ -7,8 +7,8 @@
 //!
 //! `causeway forward` (`commands::forward` of the crate `cli`) calls [`SocketAddress::resolve`] for
 //! the source and the target of each forward, and for the target of `--stdio`, in the main thread.
-//! It requests the host socket of a named port from causewayd before the call
-//! (`GET /v1/ports/NAME`), and passes the path in by `host_socket`.
+//! It requests the host socket of a named port or VM from causewayd before the call, and passes the
+//! path in by `host_socket`.
 //!
 //! `SocketAddress::listening_path` is used by `listener`, and by [`crate::sandbox`], which permits
 //! the removal of that file; `SocketAddress::connecting_path` is used by `dial`, for each

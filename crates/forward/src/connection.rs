@@ -1,12 +1,13 @@
 //! A forwarded connection: the dial of its target, then two pipes.
 //!
 //! [`crate::Relay`] owns the connections, watches their sockets, and calls [`Connection::serve`]
-//! when a socket is ready or a time is due. A connection is complete when both directions have
-//! ended. If a socket fails, or the target refuses, [`Connection::abort`] closes both sides; a TCP
-//! peer receives a reset, because an orderly end would make a cut-off stream look whole. All of it
-//! runs in the thread that calls [`crate::Relay::run`]. A dial that takes more than 10 s ends the
-//! connection; an open connection has no time limit, and a receiver that does not read stops its
-//! sender after 64 KiB.
+//! after the accept, when a socket is ready, when a time is due, and while work is left. A
+//! connection is complete when both directions have ended. If a socket fails, or the target
+//! refuses, [`Connection::abort`] closes both sides; a TCP peer receives a reset, because an
+//! orderly end would make a cut-off stream look whole. All of it runs in the thread that calls
+//! [`crate::Relay::run`]. A dial that takes more than 10 s ends the connection; an open connection
+//! has no time limit, and a receiver that does not read stops its sender after 64 KiB here and as
+//! many bytes as the sockets hold.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};

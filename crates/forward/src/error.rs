@@ -5,7 +5,7 @@
 //! `Wait`: then nothing is forwarded. [`crate::Relay::run`] passes the errors of single connections
 //! (`Connect`, `Timeout`, `Refused`, `Lost`) to its caller as events, and goes on; it returns
 //! `Wait` alone, which ends it. [`crate::stdio::run`] returns the errors of its connection and
-//! `Wait`. Nothing is retried except a connect to a Unix socket with a full queue.
+//! `Wait`. No failed connect is repeated except one to a Unix socket with a full queue.
 //! `causeway forward` prints the text, which names the address.
 
 use std::io;

@@ -17,11 +17,11 @@
 //! Cloud Hypervisor; the crate opens no AF_VSOCK socket and no connection to causewayd's control
 //! socket. SEQPACKET and datagrams are not forwarded.
 //!
-//! A source that another process serves is refused, and a forward is opened once; any number of
-//! clients connect to a source. A process has at most 256 forwards, more of which are an error, and
-//! 1,024 connections ([`Relay::set_connections_max`] sets fewer): further clients wait in the
-//! kernel's queue of 128. A target that does not answer within 10 s fails its connection alone.
-//! [`limits`] has every bound.
+//! A Unix socket that a process serves already, and a TCP source without a free address, are
+//! refused. A process has at most 256 forwards, more of which are an error, and 1,024 connections
+//! ([`Relay::set_connections_max`] sets fewer): further clients wait in the kernel's queue, of 128
+//! at a TCP source and `net.core.somaxconn` at a Unix socket. A target that does not answer within
+//! 10 s fails its connection alone. [`limits`] has the bounds.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Every limit of this crate.
+//! Limits of this crate.
 //!
 //! Constants only, fixed at compile time. `relay` reads the numbers of forwards and connections and
 //! the times of pauses and reports, `listener` the backlog, `dial` the times and the length of the
@@ -14,14 +14,15 @@ pub const FORWARDS_MAX: usize = causeway_model::limits::FORWARDS_MAX;
 /// Most connections of a process, 1,024. While it has as many, its listeners accept no further
 /// ones: clients wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = causeway_model::limits::FORWARD_CONNECTIONS_MAX as usize;
-/// Connections that wait in the kernel's queue of a listener. A further client waits in connect(2),
-/// or gets EAGAIN from a Unix socket if it does not block.
+/// Connections that wait in the kernel's queue of a TCP listener; the queue of a Unix socket has
+/// `net.core.somaxconn` (4,096 by default). A further client waits in connect(2), or gets EAGAIN
+/// from a Unix socket if it does not block.
 pub const BACKLOG: i32 = 128;
-/// Bytes of one direction of a connection that its receiver has not taken yet; the sender waits.
-///
+/// Most bytes of one direction of a connection that its receiver has not taken yet; the sender
+/// waits.
 pub const BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes that a connection moves before the next connection is served. The rest waits for its next
-/// turn.
+/// Bytes that a connection moves in each direction before the next connection is served. The rest
+/// waits for its next turn.
 pub const TURN_BYTES: usize = 256 * 1024;
 /// Time in which a target must accept a connection, and a host socket answer `CONNECT`; 10 s. Then
 /// the connection fails, is closed and reported.

@@ -4,8 +4,8 @@
 //! [`crate::Relay::run`] then accepts without blocking. A name with several TCP addresses is
 //! listened at the first address that the kernel accepts, and at no other. A Unix socket that no
 //! process listens at any more is replaced; a socket that a process serves, this process included,
-//! and a file of another type are left alone and refused. The file of a Unix socket is removed when
-//! the listener is dropped.
+//! and a file of another type are left alone and refused. The file at the path of a Unix socket is
+//! removed when the listener is dropped, also if another has replaced it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,7 +54,7 @@ impl Listener {
         Err(failed(last))
     }
 
-    /// Accepts a connection; `None` if none waits.
+    /// Accepts a connection; `None` if none waits, or the client left before the accept.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         use rustix::net::SocketFlags;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,11 +1,12 @@
 //! One direction of a connection: bytes from one socket to another, in order, through a bounded
 //! buffer.
 //!
-//! [`Pipe::pump`] reads while the buffer has room and writes while the receiver takes bytes; a full
-//! buffer ([`BUFFER_BYTES`]) stops the reader, which the sender's socket turns into back-pressure.
-//! The buffer has memory only while bytes wait. The end of the sender's data is passed on by
-//! shutdown(2) once the buffer is empty; the other direction goes on. The caller knows whether the
-//! sockets are ready and passes it in. A call after the end moves nothing.
+//! [`Pipe::pump`] reads at most [`BUFFER_BYTES`] (64 KiB) at a time, writes what the receiver
+//! takes, and keeps the rest in the buffer; while bytes wait there it reads no more, which the
+//! sender's socket turns into back-pressure. The buffer has memory only while bytes wait. The end
+//! of the sender's data is passed on by shutdown(2) once the buffer is empty; the other direction
+//! goes on. The caller knows whether the sockets are ready and passes it in. A call after the end
+//! moves nothing.
 //!
 //! `connection` owns two pipes, and calls them in the thread of [`crate::Relay::run`]. A pipe does
 //! not wait, and has no time limit; after an error the caller closes both sockets.
@@ -58,8 +59,8 @@ impl Pipe {
         reads || writes
     }
 
-    /// Moves at most about `most` bytes, and returns their number. `scratch` is memory of
-    /// [`BUFFER_BYTES`] that all pipes share.
+    /// Moves at most about `most` bytes, and returns the number of bytes read. `scratch` is memory
+    /// of [`BUFFER_BYTES`] that all pipes share.
     ///
     /// # Errors
     /// One of the sockets failed.

@@ -5,8 +5,9 @@
 //! served in turn, at most [`TURN_BYTES`](crate::limits::TURN_BYTES) (256 KiB) a direction each, so
 //! that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024) connections, or as
 //! many as [`Relay::set_connections_max`] permits, no further ones are accepted until one ends, and
-//! without a free descriptor none for [`RETRY_TIME`] (50 ms). A second forward with the same source
-//! is an error of [`Relay::open`], which then opens none. All of it runs in the thread that calls
+//! without a free descriptor none for [`RETRY_TIME`] (50 ms). A source that cannot be listened at,
+//! because another forward has it for example, is an error of [`Relay::open`], which then opens
+//! none. All of it runs in the thread that calls
 //! [`Relay::run`], which can be called again. A failed connection is reported, at most one in
 //! [`REPORT_TIME`] (1 s) for each forward with the number of the others, and counted; it affects no
 //! other connection and ends no forward. Dropping the relay aborts all connections and removes the
@@ -55,7 +56,7 @@ pub struct Counters {
     pub to_source_bytes: u64,
 }
 
-/// The failure of the last connection to a target.
+/// The last failure to reach a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetFailure {
     /// The guest refused; otherwise the target could not be reached.
@@ -86,7 +87,7 @@ struct ForwardState {
     /// Connections may wait to be accepted.
     is_ready: bool,
     counters: Counters,
-    /// `None` after a connection that reached the target.
+    /// `None` after a connection that has reached the target was served.
     failure: Option<TargetFailure>,
     reported_at: Option<Instant>,
     unreported: u64,
@@ -171,8 +172,9 @@ impl Relay {
         self.connections_max = connections.clamp(1, CONNECTIONS_MAX);
     }
 
-    /// Returns the failure of the last connection of the forward at `index`, unless it reached its
-    /// target. A connection that fails after it reached its target is no such failure.
+    /// Returns the last failure to reach the target of the forward at `index`; `None` once a
+    /// connection that has reached the target, this or an earlier one, was served since. A
+    /// connection that fails after it reached its target is no such failure.
     pub fn failure(&self, index: usize) -> Option<&TargetFailure> {
         self.forwards.get(index)?.failure.as_ref()
     }

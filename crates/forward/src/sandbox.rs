@@ -1,7 +1,8 @@
 //! Restrictions of the process, after its listeners are open.
 //!
 //! [`enter`] forbids a gain of privileges and core dumps, drops all capabilities except access to
-//! sockets of other users, and permits no access to the file system except the removal of files in
+//! files and sockets of other users (`CAP_DAC_OVERRIDE`; all stay if an outer sandbox forbids
+//! the call), and permits no access to the file system except the removal of files in
 //! the directories of the process's own Unix sockets (Landlock; connecting to a Unix socket is not
 //! an access that Landlock restricts). Where the kernel restricts TCP too (ABI 4, Linux 6.7), the
 //! process connects only to the ports of its targets and listens at no further port. A kernel

@@ -30,7 +30,7 @@ pub(crate) struct PortCounters {
     pub spoofed: u64,
     /// Frames that went to the forwarding service.
     pub uplink: u64,
-    /// Calls after which the port was at a limit of its rate.
+    /// Calls that brought the port to a limit of its rate.
     pub rate_pauses: u64,
 }
 
@@ -56,7 +56,8 @@ pub(crate) struct AdapterPort {
     /// Time of the last call with work, in nanoseconds of the fabric's clock.
     pub worked_ns: u64,
     pub counters: PortCounters,
-    /// File from which the next causewayd continues the function; `None` for a port without a record.
+    /// File from which the next causewayd continues the function; `None` for a port without a
+    /// record.
     pub record: Option<RecordFile>,
     pub options: PortOptions,
     /// Limits of the rate.

@@ -5,17 +5,19 @@
 //! ([`crate::rate_limit`]) allow; the remainder stays in guest memory for the next call. A port at
 //! the limit of its rate executes commands and reports events, and no work. [`crate::service`]
 //! makes the call in the dispatcher's thread when the fabric serves the port's source. The order
-//! within a call: frames of the uplink, the group's rules, commands, posted work, frames of the
-//! guest.
+//! within a call: frames of the uplink, the group's rules, commands, answers of sessions, posted
+//! work, frames of the guest.
 //!
 //! | state of the port after a call | next call |
 //! |---|---|
-//! | had work | in this turn or the next |
-//! | frames wait for room in the uplink | every turn for the idle spin, then after 20 us |
+//! | had work, or ceded to other ports | in the next turn |
+//! | frames wait for room in the uplink | every turn for the idle spin, then after at most 20 us |
 //! | at the limit of its rate | when the rate is free; events are polled for as while idle |
 //! | idle, `doorbell = "poll"` | every turn for the idle spin, then by [`crate::idle`], and after pauses of full length when a watched word changed ([`crate::idle_watches`]) |
 //! | idle, `doorbell = "trap"` | at the next doorbell; as with `poll` while a request waits |
 //! | no queues | at the next command doorbell |
+//!
+//! A frame of the uplink and an answer of a session bring the call of an idle port at once.
 
 use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
 use causeway_model::port::HcaDoorbell;
@@ -32,7 +34,7 @@ use crate::sessions::PortSessions;
 
 impl HcaService {
     /// Serves a port in the turn of its shard. Returns whether the fabric serves the port again in
-    /// this turn, in every turn, or after the next event.
+    /// the next turn, or after the next event.
     pub(crate) fn serve_port(&mut self, cx: &mut Context<'_>, id: PortId) -> SourceProgress {
         match self.call(cx, id) {
             // The port cedes to others, and is asked again.
@@ -69,8 +71,8 @@ impl HcaService {
         }
     }
 
-    /// Runs a call for the port's share of the turn. Returns the number of pieces of work, or `None`
-    /// if other ports have their share first.
+    /// Runs a call for the port's share of the turn. Returns the number of pieces of work, or
+    /// `None` if other ports have their share first.
     fn call(&mut self, cx: &mut Context<'_>, id: PortId) -> Option<u32> {
         self.unwatch(id);
         let Self { ports, shares, .. } = self;
@@ -209,8 +211,8 @@ fn bytes_ns(bytes: u64) -> u64 {
     cost::bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Returns the budget of a call: the rest of the slice, in messages and bytes, and at least a message
-/// with some bytes, so that a port with work is never found idle.
+/// Returns the budget of a call: the rest of the slice, in messages and bytes, and at least a
+/// message with some bytes, so that a port with work is never found idle.
 fn budget(cx: &Context<'_>) -> Budget {
     let messages = u32::try_from(cx.steps(MESSAGE_NS)).unwrap_or(u32::MAX);
     Budget::new(messages, cost::bytes_within(cx.left_ns()).max(BYTES_PER_CALL_MIN))

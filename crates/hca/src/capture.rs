@@ -108,8 +108,8 @@ impl PortCaptures {
         }
     }
 
-    /// Writes the messages that the engine observed since the last call. Returns the estimated time,
-    /// in nanoseconds.
+    /// Writes the messages that the engine observed since the last call. Returns the estimated
+    /// time, in nanoseconds.
     #[cold]
     pub(crate) fn write(&mut self, subnet: &mut Subnet<Function>, now_ns: u64) -> u64 {
         self.tidy(subnet);

@@ -1,14 +1,16 @@
 //! The control plane of adapters: joins each adapter to the service that forwards the group's
 //! frames, and answers the operator's commands.
 //!
-//! [`StationControl`] of `fabric` joins the adapters, each as a station with the name and the address
-//! of its port. In a daemon without a forwarding service, adapters exchange frames with each other
-//! only.
+//! [`StationControl`] of `fabric` joins the adapters, each as a station with the name and the
+//! address of its port. In a daemon without a forwarding service, adapters exchange frames with
+//! each other only. Other controllers are notified of a new adapter by [`CarrierAdded`], because it
+//! can carry sessions.
 //!
-//! The fabric's registry calls the controller under its lock, in the thread of the operator's command:
-//! after it added or deleted a port, and for the operator's requests (`causeway hca`, answered by
-//! [`view`]). The controller touches no frame. A shard that does not answer fails the operator's
-//! command: a port is then not added, a deletion is reported as failed although the port is gone.
+//! The fabric's registry calls the controller under its lock, in the thread of the operator's
+//! command: after it added or deleted a port, for the operator's requests (`causeway hca`, answered
+//! by [`view`]), and for the traffic that the controller of the forwarding service asks for. The
+//! controller touches no frame. A shard that does not answer fails the operator's command: a port
+//! is then not added, a deletion is reported as failed although the port is gone.
 
 use std::collections::BTreeSet;
 

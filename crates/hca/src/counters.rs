@@ -1,14 +1,16 @@
 //! Counters of an adapter by name, as `causeway stats` and `port show` print them.
 //!
 //! [`crate::service`] and [`crate::view`] call [`of`] in the dispatcher's thread when the operator
-//! asks. The values are sums since the port was added; a reset by the guest keeps them, and nothing
-//! clears them. They cover messages, datagrams, Ethernet frames, commands, completions, events and
-//! trapped accesses to registers; a frame that several reasons drop at several interfaces counts
-//! more than once. The frames dropped for their source address are added by
-//! [`crate::adapter_port`]; `causeway hca` also shows those that the forwarding service dropped
-//! (`crate::control`). A lost record (`record_losses_total`) means that the next causewayd cannot
-//! continue the adapter until its driver starts again; [`crate::adapter_port`] adds those that could
-//! not begin, and those that were not restored (`record_quarantines_total`).
+//! asks. Names with `_total` are sums since the port was added, which a reset by the guest keeps;
+//! but those of register accesses begin anew with each frontend, and those of sessions when a
+//! service opens the sessions of the port. Other names are present values. Counters cover messages,
+//! datagrams, Ethernet frames, commands, completions, events and trapped accesses to registers; a
+//! frame that several reasons drop at several interfaces counts more than once. The frames dropped
+//! for their source address are added by [`crate::adapter_port`]; `causeway hca` also shows those
+//! that the forwarding service dropped (`crate::control`). A lost record (`record_losses_total`)
+//! means that the next causewayd cannot continue the adapter until its driver starts again;
+//! [`crate::adapter_port`] adds those that could not begin, and those that were not restored
+//! (`record_quarantines_total`).
 
 use std::collections::BTreeMap;
 

@@ -9,11 +9,11 @@
 //! ([`causeway_mlx5::registers::DOORBELL_WORK`]). BAR 2 has the MSI-X table of [`VECTORS`] (8)
 //! vectors.
 //!
-//! Each frontend gets 32 MiB of doorbell pages of its own, so that a guest reads nothing that an
-//! earlier guest wrote; if the host has no memory file for them, the frontend is refused. Only the
-//! holder, at the inner socket of a held port and with this process's user, may resume a device.
-//! The module interprets no register ([`causeway_mlx5::registers`] does) and no message of
-//! vfio-user.
+//! Each frontend of a port with `doorbell = "poll"` gets a file of 32 MiB with doorbell pages of
+//! its own, so that a guest reads nothing that an earlier guest wrote; if the host has no memory
+//! file for them, the frontend is refused. Only the holder, at the inner socket of a held port and
+//! with this process's user or root, may resume a device. The module interprets no register
+//! ([`causeway_mlx5::registers`] does) and no message of vfio-user.
 
 use std::io;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! A frame on its way to an adapter, in a buffer of the pool of its sender.
 //!
-//! `uplink` makes it in the thread of the forwarding service, where the only copy of the frame is
-//! made, and puts it into the inbox of the adapter (512 frames; a further one is refused and
-//! counted). `switch` takes it in a call of the adapter's port, in the dispatcher's thread of the
-//! adapters' shard, and delivers it to the receive queues. The buffer returns to the pool when the
-//! frame is dropped. The module checks neither the frame nor its offload.
+//! `uplink` makes it in the thread of the forwarding service, copies the frame into the buffer, and
+//! puts it into the inbox of the adapter (512 frames; a further one is refused, and the forwarding
+//! service counts it). `switch` takes it in a call of the adapter's port, in the dispatcher's
+//! thread of the adapters' shard, and copies it to the receive queues. The buffer returns to the
+//! pool when the frame is dropped. The module checks neither the frame nor its offload.
 
 use causeway_fabric::carrier::PooledBuffer;
 use causeway_wire::virtio_net::Offload;

@@ -4,11 +4,11 @@
 //! A port of kind `hca` is an emulated ConnectX virtual function ([`causeway_mlx5`]) that a guest's
 //! VMM attaches by vfio-user ([`causeway_attach::vfio_user`]). The guest's unmodified driver posts
 //! work by stores to its own memory; the dispatcher polls these queues, so posting, polling and
-//! arming need no VM exit. Queue pairs of adapters in one group exchange messages with one copy,
-//! from guest to guest ([`causeway_verbs`], the *engine* in the documentation of this crate). The
-//! function is also an Ethernet interface, and each port is a station of the service that forwards
-//! the group's frames: routes, captures and traces name the port, and RDMA obeys the routes as
-//! frames do.
+//! arming need no VM exit (with `doorbell = "trap"` a doorbell takes one). Queue pairs of adapters
+//! in one group exchange messages with one copy, from guest to guest ([`causeway_verbs`], the
+//! *engine* in the documentation of this crate). The function is also an Ethernet interface, and
+//! each port is a station of the service that forwards the group's frames: routes, captures and
+//! traces name the port, and RDMA obeys the routes as frames do.
 //!
 //! A process of the guest also reaches a service of the daemon through its adapter: a port carries
 //! sessions of its guest's processes to the service that opened them, here the NIC of MX endpoints
@@ -16,10 +16,10 @@
 //!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
-//! vectors. The holder keeps its frontend over a restart of the daemon, after which the function
-//! continues from its record; without a usable record it reports an internal error, and the guest's
-//! driver sets it up again. Live migration is not supported. A guest that breaks a rule loses the
-//! queue pair, the object or the function concerned; other guests are not affected.
+//! vectors. The holder keeps the frontend of a held port over a restart of the daemon, after which
+//! the function continues from its record; without a usable record it reports an internal error,
+//! and the guest's driver sets it up again. Live migration is not supported. A guest that breaks a
+//! rule loses the queue pair, the object or the function concerned; other guests are not affected.
 //!
 //! A port has one frontend; `fabric` refuses a second one. A second adapter of the group with the
 //! same Ethernet address is refused. The service runs in the turns of the group's dispatcher; the

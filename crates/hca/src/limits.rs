@@ -1,5 +1,5 @@
-//! Bounds of the HCA service: polling, frames in transit, shares, rates, records, captures and
-//! interrupt vectors.
+//! Bounds of the HCA service: polling, frames in transit, shares, rates, records, captures,
+//! sessions and interrupt vectors.
 //!
 //! The modules of this crate read these constants; none can be configured. Work beyond a limit of a
 //! call waits for the next call. Frames to an adapter beyond a limit are dropped, frames from an
@@ -11,19 +11,21 @@
 //! | constants | read by | at the limit |
 //! |---|---|---|
 //! | inbox, uplink | `uplink`, `uplink_sender`, `switch` | frames to the adapter are refused and counted; its own wait in the send queue |
-//! | work of a call | `call`, `share`, `rate_limit` | the rest waits for the next call, or for the end of a pause |
+//! | sessions, offers | `sessions`, `service`, `view` | the further session or offer is refused; answers wait |
+//! | work of a call | `call`, `share`, `rate_limit`, `switch` | the rest waits for the next call, or for the end of a pause |
 //! | idle polls | `idle`, `idle_watches` | pauses double, up to `idle_poll_us` of the port |
 //! | restart | `service` | retries of the waiting requests begin |
 //! | samples, traces, captures | `recent`, `trace`, `capture`, `packets` | the oldest sample is dropped; the others are counted only, or refused |
 //! | record files | `record_memory` | the record is given up: the adapter goes on, and is not restored after a restart |
 //!
-//! All run in the dispatcher's thread of the group; captures are read in threads of control
-//! requests.
+//! The modules run in the dispatcher's thread of the group, but for the adapter's end of the uplink
+//! (`uplink`: inbox, longest frame), which runs in that of the forwarding service.
 
-/// Most sessions of processes that a port carries to a service of the daemon (`sessions`). The first
-/// message of a further one fails, and the fault of the port shows the reason.
+/// Most sessions of processes that a port carries to a service of the daemon (`sessions`). The
+/// first message of a further one fails, and the fault of the port shows the reason.
 pub const SESSIONS_MAX: usize = 256;
-/// Most answers that a call passes to the processes of a guest. Further ones wait for the next call.
+/// Most answers that a call passes to the processes of a guest. Further ones wait for the next
+/// call.
 pub const ANSWERS_PER_CALL_MAX: u32 = 64;
 /// Estimated time of a look at a session for answers, in nanoseconds.
 pub const SESSION_LOOK_NS: u64 = 50;
@@ -35,8 +37,8 @@ pub const OFFER_BYTES_MAX: u64 = 256 << 20;
 /// request.
 pub const OFFER_RANGES_MAX: usize = 16_384;
 /// Most ranges of all memory that the processes of a port's guest have offered: 4 GiB of scattered
-/// pages of 4 KiB, and 16 MiB of memory of the daemon. Further offers are refused with an error of the
-/// request until memory is released.
+/// pages of 4 KiB, and 16 MiB of memory of the daemon. Further offers are refused with an error of
+/// the request until memory is released.
 pub const OFFERED_RANGES_OF_PORT_MAX: usize = 1 << 20;
 /// Interrupt vectors of an adapter: one for events, the others for completions.
 pub const VECTORS: u16 = 8;
@@ -46,8 +48,8 @@ pub const FIRST_PAUSE_NS: u64 = 20_000;
 /// Most frames of the forwarding service that wait for an adapter. A further frame is refused and
 /// counted.
 pub const INBOX_FRAMES_MAX: usize = 512;
-/// Frames in the inbox of an adapter from which on other adapters send it none through the
-/// forwarding service. Their frames wait in their send queues.
+/// Frames in the inbox of an adapter from which on an adapter that sends to it through the
+/// forwarding service waits, with all its frames, in its send queues.
 pub const CROWDED_FRAMES: usize = INBOX_FRAMES_MAX / 2;
 /// Most frames that are taken from the inbox or the send queues of an adapter in a call. The rest
 /// waits for the next call.
@@ -60,7 +62,8 @@ pub const UPLINK_BATCH_FRAMES_MAX: usize = 32;
 pub const UPLINK_BATCHES_MAX: usize = 2;
 /// Most bytes in one such batch. A batch without room for the longest frame is sent at once.
 pub const UPLINK_BATCH_BYTES_MAX: usize = 256 * 1024;
-/// Longest frame that an adapter takes from a guest, in bytes: a segment of 64 KiB with headers.
+/// Longest frame that the uplink takes to an adapter, in bytes, and room that a batch keeps for the
+/// next frame: a segment of 64 KiB with headers.
 pub const FRAME_BYTES_MAX: usize = 65536 + 256;
 /// Bytes in the memory window of doorbell pages: 8,192 pages.
 pub const UAR_BYTES: u64 = 32 << 20;
@@ -92,14 +95,14 @@ pub const RATE_BURST_NS: u64 = 4_000_000;
 pub const ROOM_PAUSE_NS: u64 = 20_000;
 /// Rate that must be free before a port beyond its limit is served again: 0.5 ms.
 pub const RATE_RESUME_NS: u64 = 500_000;
-/// Least messages of a call of a port with a limit of messages. A pass pays for looks at queue pairs
-/// by messages, so fewer would find no work.
+/// Least messages of a call of a port with a limit of messages. A pass pays for looks at queue
+/// pairs by messages, so fewer would find no work.
 pub const RATE_MESSAGES_MIN: u64 = 64;
 /// Longest call of a port, and lead of a port over the others before it cedes: 20 us.
 pub const SHARE_NS: u64 = 20_000;
-/// Time after the restoration of an adapter in which requests of its queue pairs wait for adapters that
-/// are not restored yet, beside the times of their retries: 60 s, as long as the holder waits for a
-/// restoration.
+/// Time after the restoration of an adapter in which requests of its queue pairs wait for adapters
+/// that are not restored yet, beside the times of their retries: 60 s, as long as the holder waits
+/// for a restoration.
 pub const RESTART_WAIT_NS: u64 = 60_000_000_000;
 /// Shortest time between two samples of a port's counters: 1 s.
 pub const SAMPLE_NS: u64 = 1_000_000_000;

@@ -1,7 +1,7 @@
 //! The packets of RoCE version 2 that a message between two queue pairs would be.
 //!
-//! [`crate::capture`] calls [`Sequences::packets`] in the dispatcher's thread for each message that
-//! it shows. [`Sequences`] makes the packets from an [`Observation`] of the engine: a request in
+//! [`crate::capture`] calls [`Sequences::packets`] in the dispatcher's thread for each observed
+//! message. [`Sequences`] makes the packets from an [`Observation`] of the engine: a request in
 //! packets of the queue pair's MTU, then the acknowledgement or answer of a reliable responder.
 //! Packet and message sequence numbers are kept by queue pair, from its first number on. IP
 //! addresses are those of the GIDs: IPv4 if both are IPv4-mapped, else IPv6; a GID that is not
@@ -11,7 +11,7 @@
 //! A request of an extended reliable connection (XRC) names the shared receive queue in each
 //! packet. The packets end where the observation has no further payload; the number of the omitted
 //! packets is returned. The sequence numbers of at most [`SEQUENCES_MAX`] (65,536) queue pairs are
-//! known; one more makes all begin again. No packet is sent, and nothing fails.
+//! known; with so many, all begin again at the next message. No packet is sent, and nothing fails.
 
 use std::collections::BTreeMap;
 

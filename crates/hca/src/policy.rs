@@ -2,11 +2,12 @@
 //!
 //! The forwarding service (`ethernet`) publishes the policy in a cell (`fabric::station`), in its
 //! own thread. The adapters' shard, in its dispatcher's thread, reads the state of the cell, one
-//! load, in two places: `crate::call` before each call that executes work of an adapter
-//! ([`GroupPolicy::adopt`]), which after a change gives the rules to the subnet, so that queue
-//! pairs, datagrams and multicast obey them; and [`crate::switch`] before each frame
-//! ([`GroupPolicy::is_direct`]). So a change applies to frames that are sent after the operator's
-//! command returned, and to messages from the next turn on.
+//! load: `crate::call` in each call of a port, before its work ([`GroupPolicy::adopt`]), which
+//! after a change gives the rules to the subnet, so that queue pairs, datagrams and multicast obey
+//! them; and [`crate::switch`] for each frame ([`GroupPolicy::is_direct`],
+//! [`GroupPolicy::is_open`]). So a change applies to frames that are sent after the operator's
+//! command returned, and to messages from the next call on. `crate::trace` asks for the decision
+//! alone ([`GroupPolicy::check`]).
 //!
 //! The module decides only. The engine makes a denied request of a reliable connection wait as
 //! unanswered and loses a denied datagram (`verbs::policy`); a frame that may not go directly goes

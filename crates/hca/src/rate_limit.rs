@@ -3,8 +3,9 @@
 //! The limits count the payload of the guest's send work requests in either direction (reads and
 //! atomic operations included) and the Ethernet frames that the guest sends. Traffic that other
 //! guests send to the port counts for their ports. A [`RateLimit`] decides only: `crate::call`, in
-//! the dispatcher's thread, asks before each call ([`RateLimit::resumes_ns`]), bounds the call
-//! ([`RateLimit::bound`]) and reports the work done ([`RateLimit::charge`]). A port beyond its
+//! the dispatcher's thread, bounds the work of each call ([`RateLimit::bound`]), asks before the
+//! frames of the guest and after the call ([`RateLimit::resumes_ns`]), and reports the work done
+//! ([`RateLimit::charge`]). A port beyond its
 //! limits executes commands and no work; its work stays in guest memory, and nothing is dropped.
 //!
 //! A limit admits up to [`RATE_BURST_NS`] (4 ms) of its rate after a pause. A call may exceed the
@@ -117,8 +118,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Sends messages of `len` bytes for a second, in calls that each take 20 us and are as large as
-    /// the limit admits. Returns the bytes.
+    /// Sends messages of `len` bytes for a second, in calls that each take 20 us and are as large
+    /// as the limit admits. Returns the bytes.
     fn send(limit: &mut RateLimit, len: u64) -> u64 {
         let (mut now, mut sent) = (SECOND, 0);
         while now < 2 * SECOND {

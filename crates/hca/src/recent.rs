@@ -74,8 +74,8 @@ pub(crate) struct RecentSums {
 }
 
 impl RecentSums {
-    /// Keeps a sample of `sums`, unless the last one is less than a second old. Returns whether it is
-    /// kept.
+    /// Keeps a sample of `sums`, unless the last one is less than a second old. Returns whether it
+    /// is kept.
     #[inline]
     pub(crate) fn offer(&mut self, now_ns: u64, sums: impl FnOnce() -> Sums) -> bool {
         let is_due = |(at, _): &(u64, Sums)| now_ns.saturating_sub(*at) >= SAMPLE_NS;

@@ -4,17 +4,19 @@
 //! replaced. It lies beside the port's inner socket, with the extension `hca`, and must lie on a
 //! memory file system (tmpfs), as the run directory does. Its length follows from the limits of the
 //! port, about 65 MiB for the default limits; it takes memory as it is filled, within bounds
-//! ([`crate::record_memory`]), and releases the memory with the guest's driver. The format is that of
-//! [`causeway_mlx5::Record`].
+//! ([`crate::record_memory`]), and releases the memory with the guest's driver. The format is that
+//! of [`causeway_mlx5::Record`].
 //!
 //! The service opens the file when the port is added, in the dispatcher's thread. If the host
 //! refuses the file, or memory for it, the port works without a record; the first is logged, the
-//! second is counted ([`RecordFile::refusals`]). A frontend that the holder resumes continues from the
-//! content ([`RecordFile::restore`]); for any other frontend the record begins anew
+//! second is counted ([`RecordFile::refusals`]). A frontend that the holder resumes continues from
+//! the content ([`RecordFile::restore`]); for any other frontend the record begins anew
 //! ([`RecordFile::begin`]). A mapping that lost a page is made again when the driver ends
-//! ([`RecordFile::end`]). The file is removed when the port is deleted, and kept when causewayd ends.
-//! Two daemons must not share it. All calls come from [`crate::service`] and [`crate::resume`] in
-//! the dispatcher's thread; each makes a few system calls.
+//! ([`RecordFile::end`]). The file is removed when the port is deleted, also by a stop of causewayd
+//! that releases held ports, or that the failure of another dispatcher causes; otherwise the file
+//! is kept when causewayd ends. Two daemons must not share it. [`crate::service`] and
+//! [`crate::resume`] call it in the dispatcher's thread, a few system calls each time;
+//! [`crate::adapter_port`] reads the counts.
 
 use std::fs::File;
 use std::io;
@@ -48,7 +50,8 @@ pub(crate) struct RecordFile {
     quarantines: u64,
 }
 
-/// Returns the path of the file of the port at `socket`; `None` if the holder does not hold the port.
+/// Returns the path of the file of the port at `socket`; `None` if the holder does not hold the
+/// port.
 fn path_of(socket: &Path) -> Option<PathBuf> {
     let is_held = socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
     is_held.then(|| socket.with_extension(EXTENSION))
@@ -131,9 +134,9 @@ impl RecordFile {
         self.has_begun &= function.record().is_some();
     }
 
-    /// Continues the function of an adapter from the record of an earlier process. The function must
-    /// have its memory and registers back, and no objects. The caller confirms the record once the
-    /// function was served ([`Record::confirm`]).
+    /// Continues the function of an adapter from the record of an earlier process. The function
+    /// must have its memory and registers back, and no objects. The caller confirms the record once
+    /// the function was served ([`Record::confirm`]).
     ///
     /// # Errors
     /// [`RestoreError`]; the function has no objects, and an empty record.

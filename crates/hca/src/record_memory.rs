@@ -1,8 +1,9 @@
 //! The memory of record files: tmpfs pages of the host, allocated before a function uses them.
 //!
-//! A file is sparse. [`FileMemory`] allocates its parts by `fallocate`, and releases them by punching
-//! holes, so that a store to the mapped file never meets a page that the host cannot provide. Three
-//! bounds lead to a refusal; the port then goes on without a record (`record_losses_total`):
+//! A file is sparse. [`FileMemory`] allocates its parts by `fallocate`, and releases them by
+//! punching holes, so that a store to the mapped file never meets a page that the host cannot
+//! provide. Three bounds, and an error of `fallocate`, lead to a refusal; the port then goes on
+//! without a record (`record_losses_total`):
 //!
 //! | bound | reason |
 //! |---|---|
@@ -10,9 +11,9 @@
 //! | a file: as much as the other bound leaves for all | a guest that fills its journal leaves the others theirs |
 //! | the file system: an eighth of its size stays free ([`RECORD_FREE_SHARE`]) | sockets, ledgers and other programs need it too |
 //!
-//! [`crate::record_file`] makes a value for each record of a port. The dispatcher's thread makes all
-//! calls; each takes a system call or two, and about a microsecond for 16 KiB. The counter of the
-//! process is shared by the dispatchers.
+//! [`crate::record_file`] makes a value for each record of a port. The dispatcher's thread makes
+//! all calls; each takes a system call or two, and about a microsecond for 16 KiB. The counter of
+//! the process is shared by the dispatchers.
 
 use std::fs::File;
 use std::ops::Range;
@@ -41,8 +42,8 @@ impl RecordBudget {
         Self { max, used: AtomicU64::new(0) }
     }
 
-    /// Takes `bytes` for a file that has `own` bytes. Returns false if the file would have more than
-    /// is left for all.
+    /// Takes `bytes` for a file that has `own` bytes. Returns false if the file would have more
+    /// than is left for all.
     fn take(&self, own: u64, bytes: u64) -> bool {
         let next = |used: u64| {
             let used = used.checked_add(bytes)?;

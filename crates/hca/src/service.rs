@@ -1,16 +1,17 @@
 //! The service for the adapters of one group.
 //!
-//! The fabric makes one [`HcaService`] for each group, a shard, and calls all methods in the thread
-//! of the dispatcher that owns the shard; none waits. The shard serves each port as a source:
-//! [`HcaService::serve_source`] runs commands that the driver rang for, executes posted work of the
-//! port's queue pairs, and takes frames of its send queues. While a port has work, and for the
+//! The fabric makes one [`HcaService`] for each group, a shard, and calls its methods in the thread
+//! of the dispatcher that owns the shard. None waits, but for the end of sessions
+//! ([`crate::sessions`]) and system calls for the record file. The shard serves each port as a
+//! source: [`HcaService::serve_source`] runs commands that the driver rang for, executes posted
+//! work of the port's queue pairs, and takes frames of its send queues. While a port has work, and
+//! for the
 //! *idle spin* afterwards (the time for which a dispatcher polls without work,
 //! [`Context::idle_spin_ns`]), the port is served in every turn; then [`IdleSchedule`] sets the
 //! time of the next poll ([`HcaService::tick`]). At the first pause of full length the port is
 //! watched instead, if the function can be ([`crate::idle_watches`]): the watch has its own times,
 //! and the deadlines that remain are those of the queue pairs and of delayed events. A port whose
-//! driver has no queues is not polled: only a command doorbell wakes it. [`crate::call`] bounds a
-//! call.
+//! driver has no queues is not polled: a command doorbell wakes it. [`crate::call`] bounds a call.
 //!
 //! Work of one adapter completes work of others. So interrupts of all adapters that changed are
 //! raised after each call, and an adapter that received a completion is served in the next turns,
@@ -120,8 +121,8 @@ impl HcaService {
         deadlines.set(id, deadline(port, adapter));
     }
 
-    /// Raises the interrupts of the adapters that changed, serves those that received completions or
-    /// have failed queue pairs, and sets their deadlines.
+    /// Raises the interrupts of the adapters that changed, serves those that received completions
+    /// or have failed queue pairs, and sets their deadlines.
     pub(crate) fn after(&mut self, cx: &mut Context<'_>) {
         let Self { subnet, ports, switch, captures, deadlines, traffic, .. } = self;
         if !captures.is_empty() {

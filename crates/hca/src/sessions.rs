@@ -1,8 +1,8 @@
 //! Sessions of a guest's processes with a service of the daemon, which this port carries.
 //!
 //! A process connects a reliable queue pair to its own adapter and the number
-//! [`SERVICE_QPN`](causeway_wire::session::SERVICE_QPN); `causeway-verbs` then passes its messages here.
-//! They go to the service that opened the sessions of the port by its controller
+//! [`SERVICE_QPN`](causeway_wire::session::SERVICE_QPN); `causeway-verbs` then passes its messages
+//! here. They go to the service that opened the sessions of the port by its controller
 //! ([`OpenGuestSessions`](causeway_fabric::guest_session::OpenGuestSessions)): of this daemon `mx`,
 //! whose NIC names the port. This module checks the length and the offer of a message, looks the
 //! offered memory up with the rights and the protection domain of the queue pair, and interprets
@@ -16,9 +16,11 @@
 //!
 //! # Limits
 //! A port carries [`SESSIONS_MAX`] (256) sessions; the first message of a further queue pair fails
-//! with a remote invalid request error, as every message that breaks a rule, and the reason is shown
-//! as a fault of the port. A queue pair waits while 32 requests of its process wait. Answers to a process without
-//! posted receive work requests wait in its session. Runs in the turns of the port's shard.
+//! with a remote invalid request error, as every message that breaks a rule, and the reason is
+//! shown as a fault of the port. Without a reason it fails if the serving shard is gone, or its
+//! mailbox is full. A queue pair waits while 32 requests of its process wait. Answers to a process
+//! without posted receive work requests wait in its session, at most 1,024; then the service ends
+//! it. All of it runs in the turns and requests of the port's shard.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

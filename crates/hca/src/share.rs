@@ -67,8 +67,8 @@ impl Share {
 }
 
 impl Shares {
-    /// Begins a call of a port in a turn. Returns the slice of the call, or `None` if the port cedes
-    /// the call. The call ends by [`Self::end_call`].
+    /// Begins a call of a port in a turn. Returns the slice of the call, or `None` if the port
+    /// cedes the call. The call ends by [`Self::end_call`].
     pub(crate) fn begin_call(&mut self, share: &mut Share, turn: &mut Slice) -> Option<Slice> {
         let most_ns = self.begin(share)?;
         if self.is_contended(share) {

@@ -11,7 +11,7 @@
 //! | to an adapter of the group, while the forwarding service neither filters frames nor observes one of the two ([`crate::policy::GroupPolicy::is_direct`]) | to the adapter, with one copy from guest to guest |
 //! | to a flooded group address ([`is_flooded`]), while the service neither filters nor observes any frame, in a group of at most [`DIRECT_MULTICAST_ADAPTERS_MAX`] (8) adapters | to each other adapter in the same way, and to the other members by the uplink |
 //! | every other frame | to the uplink; the forwarding service returns it for each adapter that receives it |
-//! | without a forwarding service | group addresses: to every other adapter; an unknown address: dropped |
+//! | without a forwarding service | group addresses: to every other adapter; an unknown address: dropped, not counted |
 //!
 //! A frame that its receiver has no buffer for or cannot deliver is dropped and counted in the
 //! counters that its guest reads: Ethernet does not wait. An adapter filters the addresses that its
@@ -48,8 +48,8 @@ fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
     Some((*destination, *rest.first_chunk()?))
 }
 
-/// Returns whether every service that forwards frames floods those to an address: a group address that
-/// neither a bridge nor the daemons keep for themselves.
+/// Returns whether every service that forwards frames floods those to an address: a group address
+/// that neither a bridge nor the daemons keep for themselves.
 fn is_flooded(destination: [u8; 6]) -> bool {
     is_group(destination)
         && destination != hello::ADDRESS
@@ -151,8 +151,8 @@ impl Switch {
         count
     }
 
-    /// Delivers the frame that was taken from an adapter's send queue. Returns the estimated time, in
-    /// nanoseconds.
+    /// Delivers the frame that was taken from an adapter's send queue. Returns the estimated time,
+    /// in nanoseconds.
     fn forward(
         &self,
         now_ns: u64,

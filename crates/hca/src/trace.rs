@@ -137,7 +137,8 @@ fn describe_end(end: &End<'_>) -> String {
     format!("{} {state}; its address is {}{rate}", end.name, Mac(end.port.mac))
 }
 
-/// Returns the connected queue pairs of an adapter that name another, with the number of their peer.
+/// Returns the connected queue pairs of an adapter that name another, with the number of their
+/// peer.
 fn naming<'a>(
     end: &'a End<'_>,
     peer: &End<'_>,
@@ -229,8 +230,8 @@ fn history(pair: &QueuePair) -> String {
     text
 }
 
-/// Appends a step for each queue pair of `there` that names a queue pair of `own` which does not name
-/// it in return.
+/// Appends a step for each queue pair of `there` that names a queue pair of `own` which does not
+/// name it in return.
 fn describe_one_sided(there: &End<'_>, own: &End<'_>, steps: &mut Vec<String>) {
     for (number, pair, peer) in naming(there, own) {
         let fault = fault_of((number, pair), there, own.adapter.queue_pair(peer));

@@ -7,7 +7,7 @@
 //! request. `crate::control` joins the two. Both directions copy: the two services may run in
 //! different threads, and neither reads the other's guest memory. Frames between two adapters pass
 //! here while the service filters or observes them; else [`crate::switch`] delivers them with one
-//! copy. The time for frames in both directions counts for the port.
+//! copy. The copies that the adapters' shard makes, in both directions, count for the port.
 //!
 //! Frames from an adapter wait in its send queue while they find no room, and none is lost here
 //! (`crate::uplink_sender`). Frames to an adapter do not wait in the forwarding service: at most

@@ -12,9 +12,9 @@
 //! | the inbox of the adapter that received the last frames is half full | [`CROWDED_FRAMES`] (256) frames |
 //!
 //! A batch that found no room in the inbox is sent before all others. While frames or such a batch
-//! wait, the port is called again until there is room ([`crate::call`]). A frame that cannot be read from guest memory is dropped,
-//! and counted as a frame of the uplink. [`crate::switch`] calls the module in the dispatcher's
-//! thread of the adapters' shard; no call waits.
+//! wait, the port is called again until there is room ([`crate::call`]). A frame that cannot be
+//! read from guest memory is dropped, and counted as a frame of the uplink. [`crate::switch`] calls
+//! the module in the dispatcher's thread of the adapters' shard; no call waits.
 
 use causeway_fabric::carrier::{
     BufferPool, LinkId, Message, OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames,
@@ -78,8 +78,8 @@ impl UplinkSender {
         has_room
     }
 
-    /// Records whether something waits for room: frames in the adapter's send queues, or the batch that
-    /// found no room. An adapter without either is not blocked, and need not be called again.
+    /// Records whether something waits for room: frames in the adapter's send queues, or the batch
+    /// that found no room. An adapter without either is not blocked, and need not be called again.
     pub(crate) fn wait(&mut self, has_frames: bool) {
         let is_blocked = has_frames || self.refused.is_some();
         if is_blocked && !self.is_blocked {
@@ -109,9 +109,9 @@ impl UplinkSender {
         self.refused.is_none() && (self.batch.is_some() || self.pool.in_use() < UPLINK_BATCHES_MAX)
     }
 
-    /// Appends a frame, for which [`Self::has_room`] was true. `receiver` is the inbox of the adapter
-    /// that the frame is for, if it is for one of the group. The other adapters have received either
-    /// all frames of a batch or none (`has_reached_adapters`).
+    /// Appends a frame, for which [`Self::has_room`] was true. `receiver` is the inbox of the
+    /// adapter that the frame is for, if it is for one of the group. The other adapters have
+    /// received either all frames of a batch or none (`has_reached_adapters`).
     pub(crate) fn push(
         &mut self,
         frame: &FrameRef<'_>,

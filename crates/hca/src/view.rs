@@ -3,8 +3,9 @@
 //! The controller, in the thread of the operator's command, asks the shard of each group
 //! ([`ViewAdapters`]); the shard samples its adapters in its dispatcher's thread ([`views`]). A
 //! list has no queue pairs; the view of a single adapter has at most [`HCA_QUEUE_PAIRS_SHOWN_MAX`]
-//! (256), the first by slot, and the number of omitted ones. The shard visits each queue pair once
-//! to count them, and changes nothing. An unknown port, and a shard that does not answer, fail the
+//! (256), the first by slot, and the number of omitted ones. The shard visits each queue pair
+//! to count them, and changes nothing. [`crate::control`] adds the frames that the forwarding
+//! service dropped. An unknown port, and a shard that does not answer, fail the
 //! command.
 
 use std::collections::BTreeMap;

@@ -275,8 +275,9 @@ pub fn make_dir(dir: &Path) -> Result<(), HolderError> {
     Ok(())
 }
 
-/// Starts a holder that outlives this process, in a session of its own. The holder logs to a file,
-/// [`LOG`], because standard error of this process may be a pipe that ends with the process. A
+/// Starts a holder that outlives this process; its program begins a session of its own. The holder
+/// logs to a file, [`LOG`], which is emptied first, because standard error of this process may be a
+/// pipe that ends with the process. A
 /// thread of this process waits for the holder's end, so that it does not become a zombie.
 ///
 /// # Errors

@@ -11,9 +11,9 @@
 //!
 //! A vhost-user relay ([`crate::relay`]) has one [`Deaths`] for its pending message, a vfio-user
 //! relay ([`crate::vfio::relay`]) one for each command in flight; an answer of causewayd ends the
-//! count. [`Replays`] is shared by the threads of all relays of a holder; each reports the begin
-//! and end of its replay by [`crate::route::RouteWatch`]. The module disconnects nothing, and no
-//! call blocks.
+//! count. Relays count each end of a connection to causewayd, whatever its cause. [`Replays`] is
+//! shared by the threads of all relays of a holder; each reports the begin and end of its replay by
+//! [`crate::route::RouteWatch`]. The module disconnects nothing, and no call blocks.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

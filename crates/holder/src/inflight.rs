@@ -10,8 +10,8 @@
 //! [`crate::record`] keeps it for the replay. A region that the frontend keeps itself is replayed,
 //! and never cleared or replaced here. The region is lost with the holder or the frontend's
 //! connection. If the driver changed the layout of its rings (split or packed), the holder requests
-//! a new region while no queue runs. If causewayd returns no valid region, or a clear fails, the
-//! frontend is disconnected, because chains would be lost or processed a second time.
+//! a new region while no queue runs. If a running causewayd returns no valid region, or a clear
+//! fails, the frontend is disconnected, because chains would be lost or processed a second time.
 
 use std::io;
 

@@ -4,8 +4,8 @@
 //! the process `causeway-holder` listens in place of causewayd ([`holder`]), forwards each
 //! frontend's messages to the port's inner socket, at which causewayd listens, and records the
 //! state that the messages set up: for vhost-user one message at a time ([`relay`], [`record`]),
-//! for vfio-user many ([`vfio`]). Memory, rings and doorbells are passed to causewayd as
-//! descriptors: no byte of the data path crosses this process.
+//! for vfio-user many ([`vfio`]). Memory and eventfds are passed to causewayd as descriptors: of
+//! the data path only doorbells that a VMM sends as messages cross this process.
 //!
 //! When causewayd ends, frontends notice nothing but a slow backend. The next causewayd reports the
 //! ports that it serves ([`client`], [`protocol`]) and gets each frontend's state replayed; rings
@@ -27,7 +27,7 @@
 //! The holder's main thread serves the control connection and accepts frontends ([`holder`],
 //! [`port`], [`listen`]); each connected frontend has a thread, which runs [`relay`] or [`vfio`].
 //! [`client`] runs in causewayd, in the thread that calls it, and blocks for at most 5 s for an
-//! answer, and 10 s for the start of a holder.
+//! answer (30 s while causewayd starts), and 10 s for the start of a holder.
 //!
 //! [`inner`] is the relay's connection to causewayd, [`route`] decides which causewayd it reaches
 //! and when, [`process`] is the process of a causewayd, and [`deaths`] counts its ends during a

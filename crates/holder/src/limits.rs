@@ -34,18 +34,19 @@ pub const REFUSAL_WAIT: Duration = Duration::from_millis(100);
 /// Timeout of causewayd for an answer of the holder. The request then fails, and the connection is
 /// unusable.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same while causewayd starts: a busy host delays the start, in place of failing it. The guests
-/// of held ports wait in any case, and the holder answers queries of vfio-user frontends meanwhile.
+/// The same while causewayd starts: a busy host delays the start, in place of failing it. The
+/// guests of held ports wait in any case, and the holder answers queries of vfio-user frontends
+/// meanwhile.
 pub const CONTROL_START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a started holder may take until it listens. The addition of the port then fails.
+/// How long a started holder may take until it listens; after that the addition of the port fails.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which causewayd tries to connect to a started holder.
 pub const START_PAUSE: Duration = Duration::from_millis(5);
 /// A causewayd that closes a frontend's connection and still runs after this time has closed it on
 /// purpose: the frontend is disconnected.
 pub const PARTING_GRACE: Duration = Duration::from_millis(250);
-/// Longest time for which the process of a causewayd may run on after its connections closed, before
-/// its frontends are disconnected: QEMU gives an unmapping up after 5 s.
+/// Longest time for which the process of a causewayd may run on after its connections closed,
+/// before its frontends are disconnected: QEMU gives an unmapping up after 5 s.
 pub const ENDING_MAX: Duration = Duration::from_secs(4);
 /// Shortest interval between attempts to reach an absent causewayd.
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -105,7 +106,8 @@ pub const REPLAY_CHECK: Duration = Duration::from_millis(10);
 /// this limit and at the following three: without causewayd its query waits, and is refused with
 /// EIO after [`WAIT_MAX`].
 pub const ANSWERS_MAX: usize = 1024;
-/// Most replies with a file that are remembered for a vfio-user frontend: descriptors of the holder.
+/// Most replies with a file that are remembered for a vfio-user frontend: descriptors of the
+/// holder.
 pub const ANSWER_FILES_MAX: usize = 16;
 /// Longest command and reply that are remembered, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 2048;
@@ -117,7 +119,8 @@ pub const REGISTERS_MAX: usize = 1024;
 /// Region of a PCI function (BAR 0) in which writes at [`REGISTER_SPACE_BYTES`] and beyond are
 /// doorbells.
 pub const DOORBELL_REGION: u32 = 0;
-/// Length of the registers in [`DOORBELL_REGION`], in bytes (64 KiB). Behind them lie doorbell pages.
+/// Length of the registers in [`DOORBELL_REGION`], in bytes (64 KiB). Behind them lie doorbell
+/// pages.
 pub const REGISTER_SPACE_BYTES: u64 = 64 << 10;
 /// Longest register write that is recorded, in bytes. A longer write reaches causewayd only.
 pub const REGISTER_BYTES_MAX: usize = 64;

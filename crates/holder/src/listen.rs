@@ -4,9 +4,11 @@
 //! (SOCK_STREAM), both in the holder's main thread. A left-over socket file without a listener is
 //! replaced; a file of another type, or a socket with a listener, is an error (`AddrInUse`): at its
 //! start the holder then exits, later it refuses the port with the text. Two processes that bind
-//! the same path at the same time may race: the holder's lock file prevents that.
+//! the same path at the same time may race; the holder's lock file keeps two holders of a directory
+//! apart.
 //!
-//! On drop the file is removed, unless another file has replaced it. No call blocks. The kernel
+//! On drop the file is removed, unless another file has replaced it. Any error of the connect but
+//! ECONNREFUSED counts as a listener. No call blocks. The kernel
 //! queues up to [`BACKLOG`] (16) connections; a further frontend waits in connect(2), or gets
 //! EAGAIN if its socket does not block. The module checks no credentials and creates no directory.
 //! Accepted connections belong to the caller and outlive the listener; connections still in the

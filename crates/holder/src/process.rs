@@ -4,9 +4,9 @@
 //! closed. The holder therefore keeps a pidfd of each causewayd, from the accept of its control
 //! connection on ([`crate::holder`]), and each relay, in its thread, asks
 //! [`DaemonProcess::has_ended`] before it answers for that causewayd ([`crate::route`]). The kernel
-//! reports the end of a process after it has removed the mappings of its last thread. On a busy host
-//! the main thread may read the end of a control connection late; [`DaemonProcess::has_parted`] asks
-//! the kernel instead.
+//! reports the end of a process after it has removed the mappings of its last thread. On a busy
+//! host the main thread may read the end of a control connection late;
+//! [`DaemonProcess::has_parted`] asks the kernel instead.
 //!
 //! The pidfd is that of the process that connected (`SO_PEERPIDFD`); kernels before Linux 6.5 give
 //! the number of the process instead, which is looked up at once. If no pidfd can be had,
@@ -55,8 +55,8 @@ impl DaemonProcess {
         is_ready(self.pidfd.as_fd(), PollFlags::IN)
     }
 
-    /// Returns whether the process has closed its control connection, or this end is closed. Requests
-    /// of the process may be left to read.
+    /// Returns whether the process has closed its control connection, or this end is closed.
+    /// Requests of the process may be left to read.
     pub fn has_parted(&self) -> bool {
         // A hang-up is reported without being asked for.
         self.control.upgrade().is_none_or(|control| is_ready(control.as_fd(), PollFlags::empty()))

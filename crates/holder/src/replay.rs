@@ -2,7 +2,8 @@
 //!
 //! [`crate::relay`] calls [`replay`], in its thread, when it has connected to a causewayd, before
 //! it forwards further messages. The order is that of a frontend that reconnects: features, memory,
-//! the inflight region, and then each queue. A running split ring continues at the used index in
+//! the inflight region, the socket for requests of the backend, the virtio status, and then each
+//! queue. A running split ring continues at the used index in
 //! guest memory; the chains that were popped and not completed are in the inflight region
 //! ([`crate::inflight`]). If the index cannot be read, and in packed or stopped rings, the queue
 //! continues at the recorded start index; the inflight region of a packed ring has the present

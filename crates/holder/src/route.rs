@@ -12,10 +12,10 @@
 //! | the same causewayd closed the connection otherwise, or 10 times, and still runs, with its control connection, after [`PARTING_GRACE`] (250 ms) | the frontend is disconnected: causewayd closed the connection on purpose |
 //!
 //! The end of causewayd's control connection alone does not show that its process ended; while the
-//! process runs, guest memory is in use ([`DaemonProcess`]). A route whose causewayd closed its control
-//! connection is that of a connected causewayd until the main thread has read the end; the relay asks
-//! the kernel, so that a busy host costs no frontend its connection. Nothing here waits or connects. A
-//! panic of another thread with the lock of a route has no effect.
+//! process runs, guest memory is in use ([`DaemonProcess`]). A route whose causewayd closed its
+//! control connection is that of a connected causewayd until the main thread has read the end; the
+//! relay asks the kernel, so that a busy host costs no frontend its connection. Nothing here waits
+//! or connects. A panic of another thread with the lock of a route has no effect.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -8,16 +8,16 @@
 //! - [`watchdog`]: interrupts a thread that a peer blocks in a write.
 //!
 //! The crate is on floor 2: it imports `causeway-memory` and nothing else of the workspace.
-//! Attachments, links and MX NICs call it for each message or frame that enters or leaves the
-//! process by a socket. It parses no protocol, chooses no destination and holds no configuration.
-//! It needs `unsafe` inside; its interfaces are safe.
+//! Attachments, links, MX NICs, and stream and TAP ports call it for messages and frames that enter
+//! or leave the process by a descriptor. It parses no protocol, chooses no destination and holds no
+//! configuration. It needs `unsafe` inside; its interfaces are safe.
 //!
 //! # Threads and limits
 //! Calls run in the caller's thread, and none is meant to wait for a peer: a write that a peer
 //! blocks is interrupted ([`watchdog`]). The crate starts threads for closes that may block
-//! (`causeway-closer`, `causeway-reaper`), and one for the watchdog. A peer with more than 128
+//! (`causeway-closer`, `causeway-reaper`), and one for each [`Watchdog`]. A peer with more than 128
 //! pending closes is *behind*: [`Account::is_behind`] reports it, and the callers refuse its
-//! connections and descriptors. [`limits`] has every bound and its effect.
+//! connections and descriptors. [`limits`] has the bounds and their effects.
 //!
 //! # Main types
 //! [`ReceivedFd`] is a descriptor that another process sent, [`Account`] the peer that it is

@@ -8,7 +8,7 @@
 //! | constants | read by | at the limit |
 //! |---|---|---|
 //! | lent ranges | `net::app_memory` | the loan is refused, and the caller copies |
-//! | frames and pieces of a call | `net::send`, `net::socket`, `net::guest_io` | the call does fewer, and the caller repeats it |
+//! | frames and pieces of a call | `net::send`, `net::guest_io`, callers | the call does fewer and the caller repeats it, or the call refuses the frames |
 //! | queries and replacements of a ring | `net::receiver` | the next query or replacement waits |
 //! | descriptors of a message | `fd::receive` | none: the kernel passes no more |
 //! | inspection before a close | `fd::deferred_close` | the rest is closed without inspection, and may block its thread for 100 ms each |
@@ -18,7 +18,8 @@
 
 /// Most ranges of its own memory that a process lends at a time. Further ranges are copied.
 pub const OWN_LOANS_MAX: usize = 4096;
-/// Most frames that a system call sends to an interface. The caller sends the rest by another call.
+/// Most frames that a system call sends. The caller sends the rest by another call; a segmented
+/// batch of more is refused.
 pub const FRAMES_PER_CALL_MAX: usize = 64;
 /// Interval at which an empty ring queries its socket for the state of the interface, in
 /// nanoseconds (100 ms). A wake-up without a frame queries it as well.
@@ -54,7 +55,7 @@ pub const CLOSE_PATIENCE_NS: i64 = 100_000_000;
 /// callers refuse its peer's new connections and descriptors (`fd::account`).
 pub const UNCLOSED_MAX: usize = 128;
 /// Most pieces handed to the kernel in a scatter-gather call. The call moves the bytes of these
-/// alone.
+/// alone; a frame in more pieces is not written to a TAP interface.
 pub const IOVECS_MAX: usize = 64;
 /// Interval at which the watchdog checks threads that notify, in milliseconds.
 pub const WATCH_BUSY_MS: u64 = 10;

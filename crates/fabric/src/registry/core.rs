@@ -9,10 +9,10 @@
 //! A shard that moves keeps its connections, but is not served between its two dispatchers. If the
 //! new dispatcher refuses the shard or has stopped, the shard returns to the old, for which the
 //! host needs no memory; its ports are lost if the old has stopped too, and the error names this. A
-//! lost shard stays listed, and commands about its ports fail. At most
-//! [`GROUPS_MAX`] (1,024) groups, and a further one is refused; a group cannot have the name of
-//! [`HOST`]. Rules and weights of a shard are those at its opening; `registry::rules` updates rules
-//! later.
+//! lost shard stays listed: commands about its ports fail, and the list of ports omits them. At
+//! most [`GROUPS_MAX`] (1,024) groups, and a further one is refused; a group cannot have the name
+//! of [`HOST`]. A shard gets the rules and the weight of its group when it opens; `registry::rules`
+//! updates the rules later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! The registry: executes the operator's commands across all dispatchers.
 //!
-//! [`crate::Handle`] calls the registry under its lock, so one thread at a time; the registry
-//! reaches shards by orders to their dispatchers, and blocks until they answer. It is never called
-//! on the data path.
+//! [`crate::Handle`] calls the registry under its lock, so one thread at a time: in the thread of a
+//! command, of the balancer or of the ticks. The registry reaches shards by orders to their
+//! dispatchers, and blocks until they answer. Nothing here is called on the data path.
 //!
-//! It keeps the groups, the ports, the rules, and the dispatcher of each shard, all in memory: the
-//! daemon writes the configuration file. Objects of services (links, for example) belong to the
-//! services' controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is
-//! recorded only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports, a further
-//! one is refused; `core` and `crate::rules` check the others.
+//! The registry keeps the groups, the ports, the rules, and the dispatcher of each shard, all in
+//! memory: files are the daemon's. Objects of services (links, for example) belong to the services'
+//! controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is recorded
+//! only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports, a further one is
+//! refused; `core` and `crate::rules` check the others.
 
 mod control;
 mod core;
@@ -133,8 +133,8 @@ impl Registry {
         views.collect()
     }
 
-    /// Deletes a group; refuses a group that has a port or an object of a service. Rules that name
-    /// the group stay.
+    /// Deletes a group; refuses a group that has a port, or an object that a controller names
+    /// ([`Controller::object_in`]). Rules and prepared routes of the group stay.
     fn group_delete(&mut self, name: &Name) -> Reply {
         self.core.has_group(name)?;
         let ports = &self.core.ports;

@@ -4,12 +4,14 @@
 //! is in the registry; a change is made there first and then in every shard, so shards check
 //! connects against the old list for a moment. Existing connections are not affected by a change.
 //! Hit counts are summed over all shards when they are viewed. An index beyond the list, a group
-//! that does not exist and a rule beyond the limit are refused before any shard changes.
+//! that does not exist, a rule between two groups and a rule beyond the limit are refused before
+//! any shard changes.
 //!
 //! A trace asks the service that registered the query's type, and sends nothing. If the service has
-//! no shard in the group, an empty shard answers. A query of a type that no service registered, and
-//! a port or group that does not exist, are refused. All of it runs under the lock of the registry,
-//! in the thread of the control request.
+//! no shard in the group, an empty shard answers, in the thread of the command. A query of a type
+//! that no service registered, and a port or group that does not exist, are refused. A command runs
+//! under the lock of the registry, in its own thread, and waits for the dispatchers, in the threads
+//! of which the shards change, count and explain.
 
 use super::Reply;
 use super::core::{Core, inconsistent};

@@ -7,8 +7,9 @@
 //! for a time (30 s or more) connects at the end of that time.
 //!
 //! A frontend that accepts and sends no message within [`FIRST_MESSAGE_NS`] (5 s) is disconnected:
-//! a VMM that hangs must not occupy the port while another listens at the same path. Each new
-//! reason of a failure is logged once; `causeway port show` has the last.
+//! a VMM that hangs must not occupy the port while another listens at the same path. A failure is
+//! logged if its reason differs from that of the last; `causeway port show` has the last reason
+//! until a frontend accepts.
 //!
 //! [`FIRST_MESSAGE_NS`]: crate::limits::FIRST_MESSAGE_NS
 

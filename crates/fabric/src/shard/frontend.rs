@@ -6,20 +6,20 @@
 //! parses its messages; queues that start here are then served in the shard's turns ([`super`]).
 //! Traffic is the service's.
 //!
-//! A process whose user the port's list lacks is refused, logged and counted, before any other rule
-//! ([`crate::peer_user`]); the holder checks the frontends of held ports.
+//! A process whose user the port's list lacks is refused, logged and counted, before any other
+//! reason to refuse ([`crate::peer_user`]); the holder checks the frontends of held ports.
 //!
 //! A port has one frontend at a time: a second frontend is refused, which closes its connection,
 //! and not queued. So is a frontend of a barred port, and one whose predecessors' descriptors are
 //! still being closed. A port accepts [`CONNECTS_PER_SECOND`] (32) frontends a second; further
 //! frontends wait in the socket's backlog. Where the service keeps the attachments, any number of
-//! processes attach, [`ATTACHES_PER_SECOND`] (256) a second, and no other rule of this module
-//! applies: the service limits and closes them. A frontend bars its port for
-//! [`BARRED_NS`](crate::limits::BARRED_NS) (30 s) if it stalled the dispatcher or its notifications
-//! took too much time ([`crate::wakes`]), and for 30 s or more if it made the daemon allocate too
-//! much memory ([`crate::footprint`]). A started queue that has neither an eventfd nor doorbell
-//! messages is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice:
-//! the guest's memory is probably not shared.
+//! processes attach, [`ATTACHES_PER_SECOND`] (256) a second, and apart from the list of users no
+//! other rule of this module applies: the service limits and closes them. A frontend bars its port
+//! for [`BARRED_NS`](crate::limits::BARRED_NS) (30 s) if it stalled the dispatcher or its
+//! notifications took too much time ([`crate::wakes`]), and for 30 s or more if it made the daemon
+//! allocate too much memory ([`crate::footprint`]). A started queue that has neither an eventfd nor
+//! doorbell messages is a fault. A ring that stays empty although its doorbell rang 8 times gets a
+//! notice: the guest's memory is probably not shared.
 //!
 //! Three functions close a connection after an error: `fault` (the guest or frontend broke a rule),
 //! `host_fault` (this host cannot serve it) and `connection_lost` (its socket failed). A connection

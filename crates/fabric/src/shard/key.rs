@@ -2,8 +2,8 @@
 //!
 //! The registry and the shard tables of dispatchers find a shard by its [`ShardKey`], a group and a
 //! service: equal keys are the same shard, also after the shard moved. A key names no port, and
-//! does not show the dispatcher that serves the shard or whether the shard is open. Events use
-//! `ShardLocation` instead: a slot and a serial number.
+//! does not show the dispatcher that serves the shard or whether the shard is open. Events of the
+//! kernel and doorbells of sources name a slot and a serial number instead.
 
 use causeway_model::Name;
 

@@ -2,9 +2,10 @@
 //!
 //! A dispatcher (`crate::dispatcher`) gives a shard its turns, and the shard calls its [`Service`].
 //! One dispatcher at a time owns a shard, without a lock; a shard moves to another dispatcher
-//! whole, with its rings, connections and watched file descriptors. No traffic crosses groups, and
-//! services do not know each other, so shards share no mutable state. The simulator and the tests
-//! drive shards by hand ([`Shard::step`], [`Shard::turn`]), with their own clock.
+//! whole, with its rings, connections and watched file descriptors. No traffic crosses groups.
+//! Shards reach each other by mailboxes and the values of [`crate::carrier`], [`crate::station`]
+//! and [`crate::guest_session`]. The simulator, the fuzzer and tests drive shards by hand
+//! ([`Shard::step`], [`Shard::turn`]), with their own clock.
 //!
 //! A shard serves the *queues* of its ports and the *sources* of its service: sockets of links, and
 //! mailboxes, each numbered by a `u32` of the service. A queue or source with work is *active*.
@@ -12,13 +13,14 @@
 //! frames each time. An empty queue is polled or armed by its dispatch mode ([`causeway_ring`]
 //! explains why no doorbell is missed). Used entries are published after each call of the service
 //! (one batch). The guest is notified at the end of the turn, at most once per ring, and only if
-//! its driver asks for notifications.
+//! its driver asks for notifications (a resumed queue in any case).
 //!
 //! A shard parses no frames, starts no thread and never waits for an event. A fault of a guest
 //! closes the frontend of that guest's port and of no other port; the port goes on listening.
 //!
 //! # Budget
-//! Serving costs no system call except the notifications that guests asked for. A turn ends when
+//! The shard itself makes no system call while it serves queues, except the notifications that
+//! guests asked for and a sample of a port's memory files every 100 ms. A turn ends when
 //! its slice of time is used ([`crate::slice`]); the remaining queues and events wait for the next
 //! turn. The dispatcher reads the kernel's events every
 //! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS) (50 us).
@@ -50,12 +52,12 @@ pub use key::ShardKey;
 use pauses::Pausable;
 use sources::Sources;
 
-/// Work of a turn: counts of services, one for each time that a queue or source was served.
+/// Work of a turn: how often queues and sources were served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Services that found work.
+    /// Times that work was found.
     pub worked: u32,
-    /// Services that found the queue or source empty.
+    /// Times that the queue or source was empty, or no longer ran.
     pub idle: u32,
     /// 1 if the turn handled events of the kernel; in a sum of turns, the number of such turns.
     pub events: u32,

@@ -1,11 +1,11 @@
 //! Pauses of ports: listening sockets whose connection rate is too high, frontends whose messages
 //! cost too much, and notifications that take too long; and the timers of ports that connect.
 //!
-//! [`super::frontend`] begins a pause. A listening socket pauses for [`LISTENER_PAUSE_NS`] (100
-//! ms), a frontend until its messages are within [`MESSAGES_PER_SECOND`] (4,096) again or, while
-//! its earlier grants wait to be unmapped, for 10 ms at a time, notifications for the time that
-//! `crate::wakes` determines. The end of a pause is a deadline of the shard, whose `tick` resumes
-//! the activity.
+//! [`super::frontend`] begins a pause, [`super::connect`] starts the timers. A listening socket
+//! pauses for [`LISTENER_PAUSE_NS`] (100 ms), a frontend until its messages are within
+//! [`MESSAGES_PER_SECOND`] (4,096) again or, while its earlier grants wait to be unmapped, for 10
+//! ms at a time, notifications for the time that `crate::wakes` determines. The end of a pause is a
+//! deadline of the shard, whose `tick` resumes the activity.
 //!
 //! A pause of a socket unwatches its descriptor, so a frontend that connects or changes its setup
 //! without end costs the dispatcher nothing meanwhile. A pause delays and never refuses a frontend,

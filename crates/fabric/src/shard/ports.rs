@@ -1,9 +1,10 @@
 //! The ports of a shard: adds and deletes them, and makes the views for the operator.
 //!
 //! The registry (`crate::registry`) calls these functions by an order, in the dispatcher's thread
-//! and between two turns; tests call them directly. The registry has checked the specification, and
-//! that its name and paths are unique; this module does not check them again. Frontends of an added
-//! port are handled by [`super::frontend`].
+//! and between two turns (for a trace also on a shard without ports, in the thread of the command);
+//! a dispatcher that stops closes all ports; tests call the functions directly. The registry has
+//! checked the specification, and that its name and paths are unique; this module does not check
+//! them again. Frontends of an added port are handled by [`super::frontend`].
 //!
 //! A shard takes at most [`PORTS_MAX`] (1,024) ports. No socket is opened here for a port whose
 //! service opens its own (`Service::opens_socket`). A failed addition leaves no port. Deleting a

@@ -1,4 +1,5 @@
-//! Sources of a shard: sockets of links and mailboxes, which are served like queues.
+//! Sources of a shard: sockets, eventfds and mailboxes of its service, which are served like
+//! queues.
 //!
 //! A source is known by a `u32` that the service chose
 //! ([`Context::watch_source`](crate::Context::watch_source)). The module keeps for each source
@@ -7,8 +8,8 @@
 //! to poll an empty source or to arm it: a source is *polled* for the idle spin while its mode is
 //! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] (4)
 //! results in a row that each came within [`QUICK_NS`] (500 us) of the last, and for as long after
-//! the last, unless the mode is fixed as guest-driven or a long yield showed in the last 100 ms
-//! that other threads need the processor.
+//! the last (at most the configured idle spin), unless the mode is fixed as guest-driven or a long
+//! yield showed in the last 100 ms that other threads need the processor.
 //!
 //! [`super`] wakes, counts and parks sources; `Context` passes the questions of the service on. All
 //! of it runs in the dispatcher's thread. A source becomes known at its first wake and is never

@@ -9,7 +9,8 @@
 //! command, and [`ANSWERS_BYTES_MAX`] (256 KiB) together, are kept, and at most
 //! [`ANSWER_FILES_MAX`] (16) of them have a file, which stays open. Other replies are not
 //! remembered: such a query waits for the next causewayd, and is refused with EIO after 4 s. A
-//! remembered reply stays until a reply of the same length to the same command replaces it.
+//! remembered reply stays until a reply of the same length, and as before with or without a file,
+//! to the same command replaces it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ impl Answers {
         }
     }
 
-    /// Returns the remembered reply to a command.
+    /// Returns the remembered reply to a command with the same payload.
     pub fn get(&self, message: &RawMessage) -> Option<&Answer> {
         self.entries.get(&(message.header.command, message.payload.clone()))
     }

@@ -2,7 +2,8 @@
 //!
 //! Frontends number their commands as they like; therefore the holder sends each under a number of
 //! its own and asks for a reply to each. A command without a reply when the connection ends counts
-//! as executed by no causewayd, and goes to the next. The connection does not reconnect, and a send
+//! as executed by no causewayd: the holder answers it ([`super::away`]), or it goes to the next
+//! causewayd. The connection does not reconnect, and a send
 //! waits at most 2 s for room ([`MessageStream::send`]) and then fails, which ends the connection;
 //! commands in flight are bounded so that they fit the socket ([`super::relay`]). The relay's
 //! thread alone uses both types.

@@ -7,10 +7,10 @@
 //! causewayd refuses it ([`super::replay`]): the device then uses less memory than the frontend
 //! granted. Mappings without a descriptor grant nothing and are not recorded.
 //!
-//! As in causewayd, at most 262,144 mappings ([`GRANTS_MAX`]) in 64 files are kept (about 100 bytes
-//! each); [`DmaRecord::map`] refuses a further one with ENOSPC, and one that overlaps another with
-//! EEXIST. A file that is mapped often is kept open once for each access mode. No file is mapped
-//! here.
+//! As in causewayd, at most 262,144 mappings ([`GRANTS_MAX`], about 100 bytes each) in 64 files are
+//! accepted; [`DmaRecord::map`] refuses a further one with ENOSPC, and one that overlaps another
+//! with EEXIST; [`DmaRecord::note`] does not record a mapping beyond the first number. A file that
+//! is mapped often is kept open once for each access mode. No file is mapped here.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

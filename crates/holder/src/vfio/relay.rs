@@ -16,11 +16,13 @@
 //!
 //! The frontend is disconnected if it violates the protocol or reads no replies for 2 s, if a
 //! running causewayd closes the connection (after 250 ms, [`crate::route`]) or refuses the recorded
-//! set-up, if the process of a causewayd that left the holder still runs after 4 s, or if one
-//! command was in flight at the end of 3 causewayds ([`crate::deaths`]). An invalid reply ends the
-//! connection to causewayd, and with it the frontend's if causewayd runs on. The frontend's RESUME
-//! command, which is the holder's own, is refused with EOPNOTSUPP; commands with descriptors of
-//! other kinds than eventfds, pidfds, sockets and memory files are refused with EINVAL.
+//! set-up, if the process of a causewayd that left the holder still runs after 4 s, if 10
+//! connections to one causewayd end before the replay is complete, or if one command was in flight
+//! at the end of 3 causewayds, or 12 during replays of other frontends ([`crate::deaths`]). An
+//! invalid reply ends the connection to causewayd, and with it the frontend's if causewayd runs on.
+//! The frontend's RESUME command, which is the holder's own, is refused with EOPNOTSUPP; commands
+//! with descriptors of other kinds than eventfds, pidfds, sockets and memory files are refused with
+//! EINVAL.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

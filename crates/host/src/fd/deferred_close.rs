@@ -16,12 +16,12 @@
 //! full, the kernel drops arriving descriptors in the receiving thread, where their close may
 //! block.
 //!
-//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module, in causewayd and in
-//! `causeway-holder`; they return at once. Before a Unix socket is closed, up to
-//! [`SCAN_MESSAGES_MAX`] (4,096) unread messages and [`SCAN_DESCRIPTORS_MAX`] (256) descriptors in
-//! it are scanned for sockets that linger; a socket that the scan did not reach may block its
-//! thread for [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) (100 ms) each time. An
-//! account that is behind gets no scan. The end of a close is not reported, and closes that wait
+//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module, in every process that uses
+//! them, mainly causewayd and `causeway-holder`; they return at once. Before a Unix socket is
+//! closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and [`SCAN_DESCRIPTORS_MAX`] (256)
+//! descriptors in it are scanned for sockets that linger; a socket that the scan did not reach may
+//! block its thread for [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) (100 ms) each time.
+//! An account that is behind gets no scan. The end of a close is not reported, and closes that wait
 //! when the process ends are left to the kernel.
 
 use std::os::fd::{AsRawFd, OwnedFd};

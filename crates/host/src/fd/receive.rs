@@ -248,8 +248,9 @@ impl Drop for UntrustedSocket {
     }
 }
 
-/// Prepares the close of a socket that is not always an [`UntrustedSocket`]: if unread data may
-/// contain descriptors, another thread takes a reference and closes it.
+/// Prepares the close of a socket that is not always an [`UntrustedSocket`]: shuts the socket down
+/// for reading, and if unread data may contain descriptors, another thread takes a reference and
+/// closes it.
 pub fn part(socket: &OwnedFd) {
     if let Ok(other) = socket.try_clone() {
         drop(UntrustedSocket::from(other));

@@ -5,11 +5,12 @@
 //! step is an [end](BpfInstruction::end). A filter accepts or drops whole frames; it changes none.
 //!
 //! [`crate::net::socket`] attaches programs when it opens a socket, before the first frame; MX NICs
-//! build the programs of their endpoints with it (`mx::network::endpoint_filter`). This module
+//! build the programs of their endpoints with it (`mx::network::endpoint_filter`), and replace the
+//! program of an open socket when their endpoints change (`mx::network::interface`). This module
 //! neither verifies nor runs programs: the kernel verifies a program when it is attached, refuses
 //! long programs (4096 instructions), and runs it per frame. Jumps are forward only, at most 255
 //! instructions for a branch. Frames that were queued before the attachment stay in the queue. The
-//! functions are pure and run in the thread that opens the socket.
+//! functions run in the caller's thread; all but [`attach`] and [`lock`] are pure.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -3,18 +3,19 @@
 //!
 //! [`write_frame`] does the same for a frame with headers in private memory (TAP interfaces).
 //!
-//! Sockets of guests towards this host (virtio-vsock, `fabric::host`) use it: the popped chain
-//! gives the cursor, and `ring` returns the chain afterwards. A call passes at most [`IOVECS_MAX`]
-//! (64) contiguous pieces to one system call. It keeps no buffer and does not block; the caller
-//! repeats a partial transfer.
+//! Stream sockets of guests towards this host (virtio-vsock, `fabric::host`) use it: the popped
+//! chain gives the cursor, and `ring` returns the chain afterwards. A call passes at most
+//! [`IOVECS_MAX`] (64) contiguous pieces to one system call. It keeps no buffer and does not block;
+//! the caller repeats a partial transfer.
 //!
 //! Bytes that the guest changes during the call leave as written. Addresses that are not granted
 //! with the needed right end the transfer before them. If the first address is not granted, the
 //! call returns 0 without transferring; a receive then looks like the end of the stream. A lost
 //! page (EFAULT) poisons its mapping (`memory::Map::poison`). Received writes are marked in the
 //! dirty log. Descriptors that arrive with the bytes are closed; the receive then fails with
-//! EBADMSG, its bytes are lost, and the caller ends the stream. It runs in the dispatcher's thread
-//! of the shard that owns the socket.
+//! EBADMSG, its bytes are lost, and the caller ends the stream. [`send`] and [`receive`] run in the
+//! dispatcher's thread of the shard that owns the socket, [`write_frame`] in that of the group that
+//! sends.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

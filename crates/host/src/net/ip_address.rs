@@ -1,10 +1,10 @@
 //! IP addresses of network interfaces, by ioctl(2) (Linux netdevice(7)).
 //!
 //! `tap` calls [`set`] when it opens an interface of the calling thread's network namespace, in the
-//! dispatcher's thread; each call takes the kernel's lock of network interfaces. An address that the
-//! interface has is left as it is, which takes no capability; a change takes CAP_NET_ADMIN. An IPv4
-//! address replaces the first address of the interface, an IPv6 address is added. Addresses are not
-//! removed, and routes are those that the kernel derives from the prefix.
+//! dispatcher's thread; each call takes the kernel's lock of network interfaces. An address that
+//! the interface has is left as it is, which takes no capability; a change takes CAP_NET_ADMIN. An
+//! IPv4 address replaces the first address of the interface, an IPv6 address is added. Addresses
+//! are not removed, and routes are those that the kernel derives from the prefix.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

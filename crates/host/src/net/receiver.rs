@@ -1,6 +1,6 @@
 //! Receives frames from an interface: by a ring shared with the kernel, or by a system call for
-//! each frame if the kernel refuses a ring. Links of kind `raw` and MX endpoints that receive
-//! directly from an interface poll it; it does not interpret or filter the frames.
+//! each frame if the kernel refuses a ring. Links of kind `raw`, MX NICs on an interface, and MX
+//! endpoints in direct mode poll it; it does not interpret or filter the frames.
 //!
 //! A ring does not report the state of the interface, and the kernel may lose its position in it.
 //! Therefore a call that finds the ring empty queries the socket after a wake-up, or [`QUERY_NS`]
@@ -10,9 +10,9 @@
 //! 100 ms if frames were dropped and none arrived since, because a kernel that lost its position
 //! wakes no receiver.
 //!
-//! An error of the interface, and a ring that cannot be replaced, are returned as ENETDOWN; the
-//! caller then closes the receiver and opens it again with a new socket. No call blocks; a receiver
-//! belongs to one thread.
+//! An error of the socket is returned (ENETDOWN if the interface is down), and ENETDOWN for a ring
+//! that cannot be replaced; the caller then closes the receiver and opens it again with a new
+//! socket. No call blocks; a receiver belongs to one thread.
 
 use std::io;
 

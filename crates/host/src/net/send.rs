@@ -7,12 +7,12 @@
 //!
 //! This is the last step of a frame that leaves by a packet socket, a UDP batch, or a Unix socket
 //! of a stream port: `PacketSocket::send`, `fabric::udp` and `stream::output` call it, in the
-//! thread of the sending group or, in direct mode of MX, the application's. A call sends at most
-//! [`FRAMES_PER_CALL_MAX`] (64) frames and never blocks. The module builds no header and retries
-//! nothing: [`send_each`] may send fewer frames than it was given, and the caller sends or drops
-//! the rest. A missing page of a body (EFAULT) stops [`send_each`] before that frame; the call that
-//! begins with it returns the error, and its caller drops the frame. [`send_segmented`] then sends
-//! none.
+//! thread of the sending group, in that of the socket's own shard for frames that waited for room,
+//! or, in direct mode of MX, the application's. A call sends at most [`FRAMES_PER_CALL_MAX`] (64)
+//! frames and never blocks. The module builds no header and retries nothing: [`send_each`] may send
+//! fewer frames than it was given, and the caller sends or drops the rest. A missing page of a body
+//! (EFAULT) stops [`send_each`] before that frame; the call that begins with it returns the error,
+//! and its caller drops the frame. [`send_segmented`] then sends none.
 
 use std::io;
 use std::mem::size_of;
