@@ -126,7 +126,8 @@ pub fn poll(
     collect_due(subnet, adapter, now_ns);
     let objects = subnet.adapter(adapter).map(|adapter| &adapter.queues().objects);
     let (pairs, listed) = objects.map_or((0, 0), |o| (o.active.len(), o.listed.len()));
-    // The completion queues are evaluated in any case. Their looks are paid first, but for a message.
+    // The completion queues are evaluated in any case. Their looks are paid first, but for a
+    // message.
     let looks = listed.min(limits::PASS_QUEUES_MAX) / limits::LOOKS_PER_MESSAGE;
     let looks = u32::try_from(looks).unwrap_or(u32::MAX);
     budget.take(looks.min(budget.messages().saturating_sub(1)), 0, 0);

@@ -92,8 +92,8 @@ impl SendQueue {
         self.positions.refresh(map, counter, self.blocks())
     }
 
-    /// Returns whether the driver has posted an entry, and leaves the queue as it is. A counter that is
-    /// not granted counts as an entry: [`Self::has_next`] then breaks the queue.
+    /// Returns whether the driver has posted an entry, and leaves the queue as it is. A counter
+    /// that is not granted counts as an entry: [`Self::has_next`] then breaks the queue.
     pub fn is_posted(&self, map: &Map) -> bool {
         if self.positions.is_broken() || self.positions.waiting() > 0 {
             return !self.positions.is_broken();

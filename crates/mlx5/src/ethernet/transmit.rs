@@ -61,8 +61,8 @@ enum Outcome {
     Empty,
 }
 
-/// Returns whether an entry waits in one of the adapter's send queues, and the number of queues that
-/// the call looked at. Takes no entry.
+/// Returns whether an entry waits in one of the adapter's send queues, and the number of queues
+/// that the call looked at. Takes no entry.
 pub fn has_frames(adapter: &Adapter<Function>) -> (bool, u32) {
     let function = adapter.queues();
     let ethernet = &function.objects.ethernet;
