@@ -5,7 +5,7 @@
 //! routes. A further route, a route that equals another, and a route whose group, port or link does
 //! not exist are refused, and so is the deletion of a number without a route. Deleting a port or
 //! link deletes the routes that name it. The control API, `causeway apply`, the VNET language and
-//! the start with the configuration file send the commands, and wait in their threads.
+//! the start (configuration file and state file) send the commands, and wait in their threads.
 //!
 //! A start and `causeway apply` put routes in force before the ports that the routes apply to:
 //! [`Prepare`] adds a route whose port or link may be missing, and [`Add`] completes it later.
