@@ -1,8 +1,8 @@
 //! A flag that processes raise for their service.
 //!
 //! After each call the service disconnects the processes that are to end, and watches sockets with
-//! unsent messages. Most calls pass messages between rings and concern no process, so the service looks
-//! at its processes only if one of them raised the flag. Used on the dispatcher's thread.
+//! unsent messages. Most calls pass messages between rings and concern no process, so the service
+//! looks at its processes only if one of them raised the flag. Used on the dispatcher's thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
