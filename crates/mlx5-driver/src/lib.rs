@@ -13,8 +13,8 @@
 //!
 //! A command stores its input into memory, writes one register, and polls for its end, at most
 //! [`limits::COMMAND_TIMEOUT`] (10 s). Posts, polls and arms are loads and stores of memory alone:
-//! they send no message and make no system call. A ring that the caller overfills is not noticed:
-//! the function then moves the queue pair to the error state, as with every driver.
+//! they send no message and make no system call. The driver does not notice a ring that its caller
+//! overfills: the function then moves the queue pair to the error state, or loses completions.
 //!
 //! # Limits
 //! One command at a time, input up to 1 MiB; memory is never freed. Replies and completions are

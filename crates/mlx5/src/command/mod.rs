@@ -10,9 +10,11 @@
 //! call of the service. Their lengths are bounded ([`crate::limits`]), and so is the number of
 //! objects: a command beyond a limit is answered with a status and has no effect. An unknown
 //! opcode, and a command with an opcode that has no handler, is answered with *bad operation*; a
-//! short input or output with *bad input length* or *bad output length*. No handler waits. A resize
-//! of a completion queue accesses the queue's ring and doorbell record; the other handlers access
-//! no guest memory: entries of queues are read later. [`crate::run_commands`] is the caller.
+//! short input or output with *bad input length* or *bad output length*. No handler waits, and none
+//! reads entries of work queues. Guest memory is accessed by a resize of a completion queue (its
+//! ring and doorbell record), by the limit of a shared receive queue (its doorbell record, and the
+//! event), and by commands of queue pairs that report an event or end a message at its peer.
+//! [`crate::run_commands`] is the caller.
 
 pub(crate) mod capability;
 pub(crate) mod completion_queue;
