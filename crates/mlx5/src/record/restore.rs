@@ -8,7 +8,9 @@
 //! is recorded; both are harmless if nothing is pending.
 //!
 //! Free numbers begin their generations anew (`verbs::number`). A record that cannot be restored
-//! leaves the function without objects ([`RestoreError`]); a damaged file is no panic.
+//! leaves the function without objects ([`RestoreError`]); a damaged file is no panic. A recorded
+//! command fails, and so does the restoration, if its driver destroyed an object that the command
+//! names, such as the protection domain of a queue pair or the receive queue of an interface.
 //! `causeway-hca` calls [`crate::restore`] once for a connection of a frontend, in the dispatcher's
 //! thread, after the memory and the registers of the frontend are back, before the first command or
 //! poll. The call takes the time of the recorded commands, and does not yield.
