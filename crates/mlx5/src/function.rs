@@ -93,8 +93,8 @@ pub struct Counters {
     pub overruns: u64,
     /// Entries of event queues.
     pub events: u64,
-    /// Events that no event queue reports, whose queue lies in memory that is not granted, or
-    /// beyond [`limits::DELAYED_EVENTS_MAX`] queue pairs with events that wait.
+    /// Events that no event queue reports, of a queue in memory that is not granted, or beyond
+    /// [`limits::DELAYED_EVENTS_MAX`] queue pairs with events that wait.
     pub lost_events: u64,
     /// Requests of interrupts: one for each event, also where several are raised as one.
     pub interrupts: u64,

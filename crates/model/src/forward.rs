@@ -103,8 +103,7 @@ impl fmt::Display for ForwardAddress {
 }
 
 impl ForwardAddress {
-    /// Returns the name of the port or VM whose host socket the address stands for; `None` for
-    /// other addresses.
+    /// Returns the name of the port or VM, if the address names one in place of a host socket.
     pub fn port_name(&self) -> Option<&str> {
         match self {
             Self::Vsock { guest, .. } if !guest.contains('/') => Some(guest),

@@ -4,8 +4,8 @@
 //! Both carry the same messages ([`causeway_wire::local`]). A socket passes descriptors, a session
 //! offers of registered memory. Messages to a process wait here or in the session, and nothing
 //! blocks; a further message beyond the limit of the attachment is [`LocalError::Unread`]. A
-//! request that is malformed, or whose descriptors or offer do not fit its type, is an error, at
-//! which `mx::client` ends the process. Owned by `mx::client`, on the dispatcher's thread.
+//! request that is malformed, or has descriptors or an offer that do not fit its type, is an error,
+//! at which `mx::client` ends the process. Owned by `mx::client`, on the dispatcher's thread.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 

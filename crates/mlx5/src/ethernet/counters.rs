@@ -76,8 +76,8 @@ pub struct EthernetCounters {
     /// Frames taken from send queues, before they are cut; without refused ones and without entries
     /// that failed.
     pub sent: TrafficByCast,
-    /// Frames put into receive queues, after they were cut; also those whose completion had no
-    /// room, which count as [`Self::down`] too.
+    /// Frames put into receive queues, after they were cut; also those without room for their
+    /// completion, which count as [`Self::down`] too.
     pub received: TrafficByCast,
     /// Frames of send queues that were dropped because their offload request did not agree with
     /// their headers, or because they were shorter than 14 bytes.

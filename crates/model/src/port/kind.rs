@@ -170,7 +170,7 @@ fn map_of<T: Serialize>(options: &T) -> Map<String, Value> {
 }
 
 impl KindDefinition {
-    /// Returns a kind whose ports have a guest and a frontend, and no other property.
+    /// Returns a kind of ports with a guest and a frontend, and no other property.
     pub const fn new<T: PortOptions>(
         name: &'static str,
         help: &'static str,
