@@ -37,7 +37,7 @@ pub const REQUESTS_MAX: usize = 1 << 20;
 /// another number is disconnected.
 pub const PEER_NUMBERS_MAX: usize = 1 << 16;
 /// Default maximum of unexpected messages of one endpoint; beyond it, senders wait. One sender
-/// never occupies more than the free rest.
+/// occupies no more than the free rest, or [`UNEXPECTED_PER_PEER_MIN`] messages.
 pub const UNEXPECTED_MAX: usize = 1 << 16;
 /// Default maximum of the bytes of unexpected messages.
 pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;

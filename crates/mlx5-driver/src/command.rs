@@ -3,12 +3,12 @@
 //! The thread that owns the [`Driver`] executes one command at a time: [`Driver::command`] writes
 //! the input into mailboxes and entry 0 of the command queue, writes the doorbell register
 //! ([`Bar`]), and polls the entry's owner bit for at most [`COMMAND_TIMEOUT`] (10 s), as Linux does
-//! before its event queue exists. Events of commands stay unread, and the function bounds them.
+//! before its event queue exists. No method here reads the events of commands.
 //! [`Driver::place_command`] fills any of the 32 entries without a doorbell, for tests.
 //!
-//! An input has at most 16 KiB, or 1 MiB if the memory has 64 MiB or more, an output 16 KiB; a
-//! longer command is [`DriverError::CommandLen`] and is not sent. After [`DriverError::Late`] the
-//! driver is unusable; after a refusal it goes on.
+//! An input has at most 16 KiB in mailboxes, or 1 MiB if the memory has 64 MiB or more; an output
+//! has at most 16 KiB. A longer command is [`DriverError::CommandLen`] and is not sent. After
+//! [`DriverError::Late`] the driver is unusable; after a refusal it goes on.
 
 use std::hint::spin_loop;
 use std::time::Instant;

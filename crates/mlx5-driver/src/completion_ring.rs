@@ -8,8 +8,8 @@
 //!
 //! A ring has at most 2^20 entries; more is [`DriverError::Size`]. The caller keeps the number of
 //! outstanding work requests below that: the function loses completions for a full ring, and the
-//! queue is then broken, which polls do not notice. An arm with the sequence of the last arm asks
-//! for nothing.
+//! queue is then broken, which polls do not notice. An arm word equal to that of the last event
+//! asks for nothing.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::{

@@ -4,9 +4,9 @@
 //! The benchmark and the tests own a driver, in one thread of their process; the other modules add
 //! methods to [`Driver`]. [`Driver::new`] leaves the function able to take commands;
 //! [`Driver::start`] makes it ready for queue pairs, by eight commands, each at most 10 s. A driver
-//! starts once, and a second function needs a second driver with memory of its own. A start that
-//! fails is not undone. The drop of a driver sends nothing to the function: its objects live until
-//! the reset by the transport.
+//! is started once, which is not checked, and a second function needs a second driver with memory
+//! of its own. A start that fails is not undone. The drop of a driver sends nothing to the
+//! function: its objects live until the reset by the transport.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::registers::{
@@ -34,10 +34,11 @@ pub struct Driver {
     domain: u32,
     /// Number of the doorbell page; 0 before the start.
     uar: u32,
-    /// Event queue of completions (vector 1).
+    /// Event queue of finished commands (vector 0).
     command_events: EventRing,
     /// Event queue of asynchronous events (vector 0).
     async_events: EventRing,
+    /// Event queue of completions (vector 1).
     events: EventRing,
 }
 
@@ -63,7 +64,7 @@ impl Driver {
     }
 
     /// Starts the function as Linux does: initialisation, a doorbell page, a protection domain, and
-    /// event queues for commands, asynchronous events (vector 0) and completions (vector 1).
+    /// event queues for commands and asynchronous events (vector 0) and completions (vector 1).
     ///
     /// # Errors
     /// Returns an error if the function refuses a command or does not answer.
@@ -79,7 +80,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads the health counter, which moves between two reads.
+    /// Reads the health counter, which each read advances.
     ///
     /// # Errors
     /// Returns an error if the transport failed.

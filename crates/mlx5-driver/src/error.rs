@@ -4,9 +4,8 @@
 //! usable, with two exceptions. After [`DriverError::Late`] the function may still write the
 //! answer, so the caller gives the driver up; after [`DriverError::Vfio`] the connection may be
 //! gone. A completion with an error is returned as an entry by [`crate::Driver::poll_cq`], and as
-//! [`DriverError::Malformed`] by calls that take several completions. No call is repeated. Callers
-//! (the benchmark, tests) print the error and end. An error is a value of the thread that owns the
-//! driver.
+//! [`DriverError::Malformed`] by [`crate::Driver::drain_cq`] and [`crate::EthernetInterface`]. No
+//! call is repeated. The callers are the benchmark and tests, in the thread that owns the driver.
 
 use causeway_attach::native::VfioUserError;
 use causeway_memory::{MapError, MappingError, OutOfGrant};

@@ -1,10 +1,12 @@
 //! Event queues: rings that the function writes, with an owner bit in each entry.
 //!
 //! The thread that owns the [`Driver`] creates queues and takes events; no call blocks on an event.
-//! A ring has at most 2^20 entries; more is [`DriverError::Size`]. The driver reads in order; the
-//! function bounds its entries by rules of the objects, so that a ring that is read rarely does not
-//! overflow. The position of the driver is reported to the doorbell page, which the function does
-//! not read. An event of an unknown type is taken, and is [`DriverError::Malformed`].
+//! A ring has at most 2^20 entries; more is [`DriverError::Size`]. The driver reads in order. The
+//! function does not read the driver's position: each command adds an event to its queue, so that
+//! events of commands that are not taken are overwritten after 2^5 commands; events of other
+//! objects are bounded by the objects' rules (`causeway_mlx5`). The position of the driver is
+//! reported to the doorbell page, which the function does not read. An event of an unknown type is
+//! taken, and is [`DriverError::Malformed`].
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::event_queue::{

@@ -13,16 +13,17 @@
 //!
 //! A command stores its input into memory, writes one register, and polls for its end, at most
 //! [`limits::COMMAND_TIMEOUT`] (10 s). Posts, polls and arms are loads and stores of memory alone:
-//! they send no message and make no system call. A ring that the caller overfills is not noticed:
-//! the function then moves the queue pair to the error state, as with every driver.
+//! they send no message and make no system call. The driver does not notice a ring that its caller
+//! overfills: the function then moves the queue pair to the error state, or loses completions.
 //!
 //! # Limits
-//! One command at a time, input up to 1 MiB; memory is never freed. The driver does not trust the
-//! function: numbers and lengths in replies are checked, and an unexpected one is a
-//! [`DriverError`]. No function panics. Not thread-safe: one thread owns a driver.
+//! One command at a time, input up to 1 MiB; memory is never freed. Replies and completions are
+//! copied before they are parsed; an unknown status or a malformed entry is a [`DriverError`].
+//! Numbers of objects are used as the function returned them. Not thread-safe: one thread owns a
+//! driver.
 //!
-//! `bench`, and the tests of `causeway-mlx5`, `causeway-hca` and `causeway-daemon`, call this
-//! crate; the daemon itself does not.
+//! `bench`, and the tests of `causeway-mlx5`, `causeway-hca`, `causeway-mx` and `causeway-daemon`,
+//! call this crate; the daemon itself does not.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -8,7 +8,7 @@
 //!
 //! `memory` reads the limits of the layout, `command` those of commands and waits, `driver`,
 //! `event_ring` and `ethernet` those of queues, in the thread of the program that owns the driver
-//! (a test, a benchmark or a tool).
+//! (a test or a benchmark).
 
 use std::time::Duration;
 

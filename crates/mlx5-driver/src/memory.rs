@@ -1,11 +1,12 @@
 //! The memory of a driver: one file with rings, mailboxes and buffers.
 //!
-//! The file is mapped once by this process, and granted to the function as a whole, which maps the
-//! file in causewayd. Addresses begin at [`BASE`] (4 GiB). Memory is handed out in whole pages of 4
-//! KiB and never taken back; an allocation beyond the end is [`DriverError::MemoryFull`], an access
-//! outside of the memory [`DriverError::Address`]. The function writes to the same bytes at any
-//! time, so all accesses are copies. The thread that owns the [`Driver`](crate::Driver) makes all
-//! calls; none is a system call after the creation.
+//! The file is mapped once by this process. [`crate::VfioBar::attach`] grants the whole file to the
+//! function, and causewayd maps the file, too; a function in this process uses
+//! [`DriverMemory::map`]. Addresses begin at [`BASE`] (4 GiB). Memory is handed out in whole pages
+//! of 4 KiB and never taken back; an allocation beyond the end is [`DriverError::MemoryFull`], an
+//! access outside of the memory [`DriverError::Address`]. The function writes to the same bytes at
+//! any time, so all accesses are copies. The thread that owns the [`Driver`](crate::Driver) makes
+//! all calls; none is a system call after the creation.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! Memory keys: registration of the driver's memory with the function.
 //!
-//! A key of [`Driver::register`] has all rights, and lives until the function is reset: the driver
-//! destroys no key. Its page list names the pages of [`DriverMemory`](crate::DriverMemory) that
-//! hold the bytes. The page list travels in the command, so a registration has as many pages as a
-//! command has room for ([`DriverError::CommandLen`] beyond); a key beyond the limits of the port
-//! is [`DriverError::Refused`]. Each call is a command of the thread that owns the [`Driver`], and
+//! A key of [`Driver::register`] permits local and remote reads and writes and remote atomic
+//! operations, and lives until the function is reset: no method here destroys a key. Its page list
+//! names the pages of [`DriverMemory`](crate::DriverMemory) that hold the bytes. The page list
+//! travels in the command, so a registration has as many pages as a command has room for
+//! ([`DriverError::CommandLen`] beyond); a key beyond the limits of the port is
+//! [`DriverError::Refused`]. Each call is a command of the thread that owns the [`Driver`], and
 //! makes a further key. Programs register before they post; posts name the bytes by key and
 //! address, which causewayd checks for each work request.
 
@@ -25,8 +26,8 @@ const PAGE_LIST: u8 = 1;
 const LOG_PAGE: u8 = PAGE.trailing_zeros() as u8;
 
 impl Driver {
-    /// Registers `len` bytes at `at` with all rights. Work requests name the bytes by addresses
-    /// from `start` on, which has the same offset in its page as `at`. Returns the key.
+    /// Registers `len` bytes at `at` for local and remote access. Work requests name the bytes by
+    /// addresses from `start` on, which has the same offset in its page as `at`. Returns the key.
     ///
     /// # Errors
     /// As [`Driver::execute`].

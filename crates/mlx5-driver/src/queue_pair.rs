@@ -9,7 +9,7 @@
 //! A send entry has at most 1,024 bytes ([`DriverError::Entry`] beyond); a receive entry has room
 //! for the segments of its stride, and further segments are ignored. The caller keeps within the
 //! ring, whose entries wrap at its end: a counter further ahead moves the queue pair to the error
-//! state. Queue pairs are not destroyed.
+//! state. No method here destroys a queue pair.
 
 use causeway_wire::mlx5::command::{InputHeader, Opcode};
 use causeway_wire::mlx5::queue_pair::{
@@ -134,7 +134,8 @@ impl Driver {
         self.with_values(bar, &header, MODIFY_LEN, &values).map(drop)
     }
 
-    /// Moves a queue pair to *ready to send* with a peer: queue pair `number` of the adapter `mac`.
+    /// Moves a queue pair from *reset* to *ready to send*, with a peer: queue pair `number` of the
+    /// adapter `mac`.
     ///
     /// # Errors
     /// As [`Driver::execute`].

@@ -3,7 +3,7 @@
 //! [`VfioBar::attach`] connects to a port's socket, maps the doorbell pages, assigns an eventfd to
 //! each MSI-X vector (at most 64), and grants the driver's memory as a single range. Each register
 //! access is one message to the control thread of causewayd; [`VfioBar::register_accesses`] counts
-//! them. The calls block, each at most 5 s, and then fail with [`DriverError::Vfio`]. The
+//! them. Each message blocks for at most 5 s, and then fails with [`DriverError::Vfio`]. The
 //! connection closes when the value is dropped, and the function then loses all objects of the
 //! driver; nothing reconnects. The thread that owns the driver makes all calls.
 

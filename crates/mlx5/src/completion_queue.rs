@@ -30,9 +30,10 @@
 //! later completion is lost and counted, and the work queues that complete there fail. A queue that
 //! ignores overruns overwrites instead. Entries in memory that is not granted break the queue, too;
 //! a doorbell record that is not granted breaks it when it seems full, and until then there are no
-//! events. Only destroying a broken queue ends that state. `queues` and `ethernet` add completions
-//! by `function`, which also evaluates the rule, with the time of the caller; all run in the
-//! dispatcher's thread, and nothing blocks. Completions are not compressed.
+//! events. Only the destruction of a broken queue, or a reset of the function, ends that state.
+//! `queues` and `ethernet` add completions by `function`, which also evaluates the rule, with the
+//! time of the caller; all run in the dispatcher's thread, and nothing blocks. Completions are not
+//! compressed.
 
 use causeway_memory::{Map, WordWatch};
 use causeway_wire::mlx5::command::Status;
@@ -104,7 +105,7 @@ pub(crate) struct CompletionQueue {
     pub delayed_ns: Option<u64>,
     /// The queue is in the list of queues to evaluate on each pass.
     pub is_listed: bool,
-    /// Number of work queues that complete here.
+    /// Number of work queues and receive queues of XRC domains that complete here.
     pub users: u32,
 }
 

@@ -5,9 +5,9 @@
 //! the interrupt line, the BARs and the MSI-X control bits; all other bytes are constant. Accesses
 //! behind the end read zeros and write nothing.
 //!
-//! Only `registers` uses it, in the attachment's control thread, when the VMM passes an access of
-//! its guest on. Values that the driver writes have no effect in this process: the VMM maps the
-//! BARs and delivers interrupts. There are no PCI Express, power management or extended
+//! Only `registers` reads and writes it, in the attachment's control thread, when the VMM passes an
+//! access of its guest on. Values that the driver writes have no effect in this process: the VMM
+//! maps the BARs and delivers interrupts. There are no PCI Express, power management or extended
 //! capabilities.
 
 use causeway_wire::mlx5::registers::{PCI_DEVICE, PCI_VENDOR};

@@ -3,16 +3,16 @@
 //! Another guest can make many queue pairs of an adapter fail at once. The function does not know
 //! the driver's position in an event queue, and a driver that finds overwritten entries stops to
 //! read. So in a window of [`EVENT_WINDOW_NS`] (10 ms), over all event queues together, the events
-//! of queue pairs take at most a quarter of the entries of the queue that reports them. The others
-//! wait in their queue pairs and are reported in later passes of `poll`, in the order in which the
-//! queue pairs began to wait; those of a queue pair that is destroyed or reset meanwhile are
-//! dropped. At most [`DELAYED_EVENTS_MAX`] (32,768) queue pairs wait; events beyond are lost and
-//! counted. An event that waits when causewayd ends is lost.
+//! of queue pairs take at most a quarter of the entries of the queue that reports them, and at
+//! least one. The others wait in their queue pairs and are reported in later passes of `poll`, in
+//! the order in which the queue pairs began to wait; those of a queue pair that is destroyed or
+//! reset meanwhile are dropped. At most [`DELAYED_EVENTS_MAX`] (32,768) queue pairs wait; events
+//! beyond are lost and counted. An event that waits when causewayd ends is lost.
 //!
 //! `queues` reports events here, and `poll` begins the windows and reports the events that wait,
-//! both in the dispatcher's thread. Events of completion queues, shared receive queues and commands
-//! are reported at once and are not counted here: the driver's own actions bound them
-//! (`crate::event_queue`).
+//! both in the dispatcher's thread. Events of completion queues, their overruns included, shared
+//! receive queues and commands are reported at once and are not counted here: the driver's own
+//! actions bound them (`crate::event_queue`).
 
 use std::collections::VecDeque;
 

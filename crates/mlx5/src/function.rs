@@ -40,7 +40,7 @@ use crate::registers::Registers;
 use crate::vport::Vport;
 use crate::work_queues::{Scratch, WorkQueues};
 
-/// A ConnectX function: the device of one port.
+/// Properties and limits of a function, from the options of its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionConfig {
     /// Ethernet address, assigned by the operator. Also makes the GUIDs.
@@ -88,13 +88,15 @@ pub struct Counters {
     pub undelivered_commands: u64,
     /// Completions.
     pub completions: u64,
-    /// Completions that were lost because a queue had no room, or was broken.
+    /// Completions that were lost because a queue had no room, was broken or not granted, or does
+    /// not exist.
     pub overruns: u64,
     /// Entries of event queues.
     pub events: u64,
-    /// Events that no event queue reports, or that its queue in memory without a grant lost.
+    /// Events that no event queue reports, of a queue in memory that is not granted, or beyond
+    /// [`limits::DELAYED_EVENTS_MAX`] queue pairs with events that wait.
     pub lost_events: u64,
-    /// Interrupts.
+    /// Requests of interrupts: one for each event, also where several are raised as one.
     pub interrupts: u64,
     /// Work queue entries that could not be read.
     pub malformed_entries: u64,
@@ -289,7 +291,8 @@ impl Function {
         self.fault.take()
     }
 
-    /// Returns whether the function has queues that must be polled.
+    /// Returns whether the function must be polled: for queues, events that wait, or messages that
+    /// a reset cut.
     pub fn is_active(&self) -> bool {
         let objects = &self.objects;
         self.has_unfinished

@@ -8,8 +8,9 @@
 //! | writes commands into its memory | [`run_commands`] executes them: objects are created, changed and destroyed |
 //! | posts work queue entries and counts them in doorbell records | [`poll()`] finds the counts, and `causeway_verbs` executes the work |
 //!
-//! Nothing on the data path is trapped: the driver's doorbell pages are ordinary memory that is
-//! never read, because a doorbell record carries the same value.
+//! By default nothing on the data path is trapped: the driver's doorbell pages are ordinary memory
+//! that is never read, because a doorbell record carries the same value. At a port with `doorbell =
+//! "trap"`, a write to a doorbell page wakes the dispatcher, and its value is not used.
 //!
 //! The function implements [`causeway_verbs::Queues`]; queue pair states, memory regions, rights
 //! and copies are the part of `causeway_verbs`, which the documentation of this crate calls the
@@ -19,14 +20,14 @@
 //! # Limits
 //! Numbers of objects, lengths of queues and commands: [`limits`] and [`FunctionConfig`]. A driver
 //! is hostile: entries are copied once and checked, links and chains are bounded by lengths, and a
-//! queue that cannot be read ends in the error state of its queue pair. A driver can harm the
-//! memory of its own guest only, where that memory is granted. The function has no firmware
-//! commands of physical functions, no on-demand paging and no InfiniBand link.
+//! work queue that cannot be read ends in the error state. A driver can harm the memory of its own
+//! guest only, where that memory is granted. The function has no firmware commands of physical
+//! functions, no on-demand paging and no InfiniBand link.
 //!
-//! At a limit a command fails with *limit exceeded* or *bad parameter*, objects that exist stay,
-//! and work beyond the limits of a pass waits for the next pass. A driver that starts anew, as
-//! after a reboot of the guest, finds a function without objects: a reset by the VMM or by a
-//! command ends them ([`reset()`]).
+//! At a limit a command fails with a status ([`limits`]), objects that exist stay, and work beyond
+//! the limits of a pass waits for the next pass. A driver that starts anew, as after a reboot of
+//! the guest, finds a function without objects: a reset by the VMM or by a command ends them
+//! ([`reset()`]).
 //!
 //! [`registers`] and [`config_space`] are the part that the VMM traps; [`ethernet`] has the queues
 //! of frames and their steering rules.

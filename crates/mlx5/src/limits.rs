@@ -1,12 +1,14 @@
 //! Bounds of the function: numbers of objects, sizes of queues, lengths of commands.
 //!
 //! The capabilities that the driver reads (`causeway_wire::mlx5::capability`) offer at most these
-//! numbers and sizes; those of Ethernet queues and flow tables are in `ethernet::limits`. A command
-//! beyond a number of objects fails with *limit exceeded*, one beyond a size with *bad parameter*,
-//! and a longer command is not delivered; nothing is evicted. Work beyond the limits of a pass
-//! waits for the next pass. The options of a port may lower the numbers of queue pairs, completion
-//! queues and memory keys ([`crate::FunctionConfig`]). The modules of this crate read the constants
-//! in the dispatcher's thread; none changes at run time.
+//! numbers and sizes; those of flow tables and frames are in `ethernet::limits`. A command beyond a
+//! number of objects fails with *limit exceeded*, one beyond a size or the length of a list with
+//! *bad parameter*, a GID index beyond the table with *bad index*, and a longer command is not
+//! delivered; nothing is evicted. Work beyond the limits of a pass waits for the next pass. The
+//! options of a port may lower the numbers of queue pairs, completion queues and memory keys
+//! ([`crate::FunctionConfig`]). The modules of this crate read the constants in the dispatcher's
+//! thread, `registers` and `config_space` also in the control thread, and `causeway-hca` reads
+//! some; none changes at run time.
 //!
 //! | constants | read by | at the limit |
 //! |---|---|---|
@@ -42,8 +44,8 @@ pub const COMMAND_LOG_STRIDE: u8 = 6;
 /// 4 KiB, with the header. The driver registers larger regions in larger pages or by several
 /// updates. A longer input is a delivery error.
 pub const COMMAND_INPUT_MAX: usize = 1024 * 1024 + 4096;
-/// Maximum length of the input of a command without a page list, in bytes. A longer input is a
-/// delivery error.
+/// Maximum length of the input of a command that creates neither a memory key nor a queue, in
+/// bytes. A longer input is a delivery error.
 pub const COMMAND_SHORT_INPUT_MAX: usize = 8192;
 /// Bytes of inputs and outputs of commands after which a call begins no further command.
 pub const COMMAND_BYTES_PER_CALL: u64 = 64 * 1024;
@@ -127,8 +129,8 @@ pub const WATCHED_QUEUES_MAX: usize = 256;
 /// Messages of queue pairs which a reset removed that end at their peers in a pass. The rest ends
 /// in later passes.
 pub const ENDED_PER_PASS: usize = 64;
-/// Most resets whose objects wait for the thread that drops them. Beyond it, the caller drops the
-/// objects itself.
+/// Most sets of objects that wait for the thread that drops them; a reset makes up to two. Beyond
+/// it, the caller drops the objects itself.
 pub const RECLAIMS_WAITING_MAX: usize = 8;
 /// Queue pairs or completion queues without work that a pass looks at for the price of a message.
 pub const LOOKS_PER_MESSAGE: usize = 8;

@@ -1,11 +1,11 @@
 //! The memory of a queue: a list of pages, with checked access at offsets.
 //!
-//! A [`PageList`] is checked once, when the queue is created: it covers the whole queue. Offsets of
-//! later accesses lie in the queue. Whether the pages are granted is checked at each access,
-//! because the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2
-//! GiB ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends, and an
-//! access that fails in a later page has copied the earlier bytes. The handlers of `command` create
-//! lists, and the modules of queues use them, in the dispatcher's turn.
+//! A [`PageList`] is checked once, when the queue is created or resized: it covers the whole queue.
+//! Offsets of later accesses lie in the queue. Whether the pages are granted is checked at each
+//! access, because the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4
+//! KiB to 2 GiB ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends,
+//! and an access that fails in a later page has copied the earlier bytes. The handlers of `command`
+//! create lists, and the modules of queues use them, in the dispatcher's turn.
 //!
 //! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] (2^21) pages: a list takes
 //! its pages from the quota and gives them back when it is dropped. A list beyond the quota is
@@ -66,8 +66,8 @@ impl PageList {
     /// the binary logarithm of the page size in units of 4 KiB. Superfluous pages are ignored.
     ///
     /// # Errors
-    /// [`Status::BadParameter`] if the pages are too large, or too few for the queue;
-    /// [`Status::ExceededLimit`] if the quota has too few pages left.
+    /// [`Status::BadParameter`] if the pages are too large, or too few for the queue, or the offset
+    /// is outside the first page; [`Status::ExceededLimit`] if the quota has too few pages left.
     pub fn new(
         quota: &PageQuota,
         list: &[u8],

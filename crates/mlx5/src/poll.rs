@@ -7,7 +7,8 @@
 //!
 //! A pass has the order: messages that a reset cut are ended at their receivers, at most
 //! [`limits::ENDED_PER_PASS`] (64), for 8 messages of the budget (`crate::reset`); failed queue
-//! pairs and those at the end of a waiting time are marked; posted work; completion events.
+//! pairs and those at the end of a waiting time are marked; posted work; completion events; events
+//! of queue pairs that waited (`crate::event_pacing`).
 //!
 //! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
 //! and each queue pair gets at most a slice of the budget, [`limits::SLICE_MESSAGES`] (64) messages
@@ -109,9 +110,9 @@ fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) ->
     Some(found.bytes())
 }
 
-/// Executes posted work of all queue pairs of a function, within the budget, and reports completion
-/// events. Returns the number of messages that began or went on; the budget shrinks by more,
-/// because it pays for looks too.
+/// Executes posted work of queue pairs of a function, within the budget, and reports completion
+/// events and events that waited. Returns the number of messages that began or went on; the budget
+/// shrinks by more, because it pays for looks too.
 pub fn poll(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -125,7 +126,8 @@ pub fn poll(
     collect_due(subnet, adapter, now_ns);
     let objects = subnet.adapter(adapter).map(|adapter| &adapter.queues().objects);
     let (pairs, listed) = objects.map_or((0, 0), |o| (o.active.len(), o.listed.len()));
-    // The completion queues are evaluated in any case. Their looks are paid first, but for a message.
+    // The completion queues are evaluated in any case. Their looks are paid first, but for a
+    // message.
     let looks = listed.min(limits::PASS_QUEUES_MAX) / limits::LOOKS_PER_MESSAGE;
     let looks = u32::try_from(looks).unwrap_or(u32::MAX);
     budget.take(looks.min(budget.messages().saturating_sub(1)), 0, 0);

@@ -3,8 +3,9 @@
 //! `causeway_verbs` calls [`Queues`] during a pass of `poll`, in the dispatcher's thread, for the
 //! adapter that is polled and for the adapters that its messages reach. The module finds the ring
 //! of a number ([`crate::work_queues`], [`crate::receive_pool`]), and translates completions and
-//! events to the driver's format. A number without a ring is a [`QueueError`], a completion queue
-//! that is full, broken or missing an [`Overrun`], and the completion is lost.
+//! events to the driver's format. A number without a ring is a [`QueueError`] where an entry is
+//! taken, and has no posted entries; a completion queue that is full, broken or missing an
+//! [`Overrun`], and the completion is lost.
 //!
 //! Each type of event is reported once per queue pair until its reset, and may wait
 //! (`crate::event_pacing`); events of shared receive queues and completion queues are reported each

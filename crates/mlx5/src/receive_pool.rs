@@ -6,11 +6,12 @@
 //! only as long as the counter allows, because the number of waiting entries never exceeds the
 //! size.
 //!
-//! A broken queue stays so until the driver destroys it: the queue pair whose message found the
-//! fault moves to the error state, and for all others the queue is empty: their reliable messages
-//! wait, other messages are dropped. An entry has 32 to 2,048 bytes, a queue at most 2^15 entries.
-//! `command::receive_queue` creates the queues, `queues` takes entries for the engine, both in the
-//! dispatcher's thread; the limit event is the engine's (`verbs::adapter`).
+//! A broken queue stays so until the driver destroys it or the function is reset: the queue pair
+//! whose message found the fault moves to the error state, and for all others the queue is empty:
+//! their reliable messages wait, other messages are dropped. An entry has 32 to 2,048 bytes, a
+//! queue at most 2^15 entries. `command::receive_queue` creates the queues, `queues` takes entries
+//! for the engine, both in the dispatcher's thread; the limit event is the engine's
+//! (`verbs::adapter`).
 
 use causeway_memory::Map;
 use causeway_verbs::QueueError;
@@ -60,7 +61,7 @@ pub(crate) struct ReceivePool {
     is_broken: bool,
     /// Values of a queue of an XRC domain.
     pub xrc: Option<XrcValues>,
-    /// Number of queue pairs that receive from here.
+    /// Number of queue pairs that name the queue as their shared receive queue.
     pub users: u32,
     /// Limit below which the queue reports an event, once, as the driver set it.
     pub limit: u16,
@@ -93,7 +94,8 @@ impl ReceivePool {
         self.format.domain
     }
 
-    /// Returns the number of entries that were posted and not taken.
+    /// Returns the number of entries that were posted and not taken, by the driver's counter, also
+    /// of a broken queue; 0 if the doorbell record is not granted.
     pub fn waiting(&self, map: &Map) -> u32 {
         match read_word(map, self.format.doorbell_record) {
             Some(posted) => u32::from((posted as u16).wrapping_sub(self.taken)),

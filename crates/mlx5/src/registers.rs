@@ -9,9 +9,11 @@
 //! uses the rest, under a lock that no other thread waits for. No access blocks: a driver that
 //! waits longer than 5 s for a register declares the function dead.
 //!
-//! The initialisation segment is the start of BAR 0: 32-bit registers, big-endian. Accesses must be
-//! aligned to their length; others read zeros and write nothing, and so do unknown registers. No
-//! access is an error. The MSI-X table is stored only: the VMM raises and masks vectors.
+//! The initialisation segment is the start of BAR 0: 32-bit registers, big-endian. Accesses to the
+//! segment and the MSI-X table have 1 or 2 bytes, aligned to that, or a multiple of 4 bytes,
+//! aligned to 4; others read zeros and write nothing, as do unknown registers, and writes of less
+//! than 4 bytes have no effect. No access is an error. The MSI-X table is stored only: the VMM
+//! raises and masks vectors.
 //!
 //! A reset, which the VMM requests and the control thread performs, clears registers and rung
 //! doorbells, not the driver's objects: the dispatcher removes these later ([`crate::reset()`]),
@@ -85,9 +87,9 @@ pub struct Registers {
     has_failed: AtomicBool,
     /// The frontend is one that an earlier process served.
     is_resuming: AtomicBool,
-    /// Reads since the port was added.
+    /// Reads since these registers were made.
     reads: AtomicU64,
-    /// Writes since the port was added.
+    /// Writes since these registers were made.
     writes: AtomicU64,
     /// Begin of the timer.
     created: Instant,
@@ -182,7 +184,7 @@ impl Registers {
         None
     }
 
-    /// Sets all registers to their values after power-on; the health counter goes on.
+    /// Sets all registers to their values after power-on; the health counter and the timer go on.
     pub fn reset(&self) {
         let reset = |doorbells: u64| Some((doorbells & !RUNG).wrapping_add(RESET));
         let _ = self.doorbells.fetch_update(Ordering::AcqRel, Ordering::Relaxed, reset);
@@ -247,8 +249,9 @@ impl Registers {
         self.doorbells.fetch_or(RUNG, Ordering::Release);
     }
 
-    /// Returns the numbers of reads and writes since the port was added. Each read or write is a VM
-    /// exit; a reset keeps the numbers.
+    /// Returns the numbers of reads and writes since these registers were made: since the port was
+    /// added, or its last frontend disconnected ([`crate::disconnect`]). Each read or write of a
+    /// guest is a VM exit; a reset keeps the numbers.
     pub fn accesses(&self) -> (u64, u64) {
         (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
     }

@@ -1,14 +1,15 @@
 //! Resets of a function.
 //!
-//! `causeway-hca` calls, in the dispatcher's thread, [`reset`] when the VMM resets the device, and
-//! [`disconnect`] when the frontend is gone; `command::capability` calls [`reset`] for commands of
-//! the driver. A reset empties all tables at once, in a time that does not depend on the number of
-//! objects: the dispatcher serves other ports in the same turn. Work in flight ends without
-//! completions. A repeated reset finds no objects and has no further effect.
+//! `causeway-hca` calls, in the dispatcher's thread, [`reset`] when the VMM resets the device or
+//! the port is deleted, and [`disconnect`] when the frontend is gone; `command::capability` calls
+//! [`reset`] for commands of the driver, `record::restore` after a failed restoration. A reset
+//! empties all tables at once, in a time that does not depend on the number of objects: the
+//! dispatcher serves other ports in the same turn. Work in flight ends without completions. A
+//! repeated reset finds no objects and has no further effect.
 //!
 //! The objects are dropped in a background thread, which all functions of the process share. At
-//! most [`limits::RECLAIMS_WAITING_MAX`] (8) resets wait for the thread; beyond it, and if the host
-//! refuses the thread, the caller drops the objects.
+//! most [`limits::RECLAIMS_WAITING_MAX`] (8) sets of objects wait for the thread, up to two of a
+//! reset; beyond it, and if the host refuses the thread, the caller drops the objects.
 //!
 //! A message that a peer receives in part must end at the peer. [`reset`] leaves these messages to
 //! [`end_messages`], which `poll` calls, and which ends at most [`limits::ENDED_PER_PASS`] (64) in

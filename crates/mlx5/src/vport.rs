@@ -5,7 +5,7 @@
 //! ([`crate::limits::VPORT_ADDRESSES_MAX`]), the GID table 256 ([`crate::limits::GIDS_MAX`]);
 //! `command::vport` refuses more. GIDs of the table are not used to find a destination, and are not
 //! checked: they only appear as sources in received network headers. The Ethernet address of a GID
-//! table entry must be the port's own, else the command is refused.
+//! table entry must be the port's own, unless the entry deletes, else the command is refused.
 //!
 //! `command::vport` changes the values; `ethernet::filter` decides by the lists and promiscuous
 //! modes which frames are received, and `queues` reads GIDs. The list of VLANs, of as many entries,

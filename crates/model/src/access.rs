@@ -7,8 +7,8 @@
 //! a name (1 to [`ACCOUNT_BYTES_MAX`] (64) printable ASCII characters without `:` and `/`) and not
 //! that the account exists. If the daemon cannot apply the access of a port or host socket, for
 //! example because an account is unknown, it deletes the port again and refuses its addition. A
-//! mode has four octal digits, `0000` to `0777`; access lists and the directory's permissions are
-//! not managed. The types are read and checked in the thread that reads the table.
+//! mode is octal with a leading zero, at most `0777`; access lists and the directory's permissions
+//! are not managed. The types are read and checked in the thread that reads the table.
 
 use std::fmt;
 use std::str::FromStr;
@@ -135,7 +135,7 @@ impl SocketAccess {
         }
     }
 
-    /// Returns whether a key of the host socket is given.
+    /// Returns whether an owner, group or mode of the host socket is given.
     pub fn has_host_socket(&self) -> bool {
         self.host_socket_owner.is_some()
             || self.host_socket_group.is_some()
@@ -169,7 +169,8 @@ impl SocketAccess {
             .map_or_else(|| self.socket_users(), |names| Some(self.ids(names)))
     }
 
-    /// Returns the numbers of `names`. A name that was not looked up admits no user.
+    /// Returns the numbers of `names`. A name that was not looked up admits no user, unless it is a
+    /// number.
     fn ids(&self, names: &[String]) -> Vec<u32> {
         let known = |name: &String| {
             let found = self.user_ids.0.iter().find(|(known, _)| known == name);

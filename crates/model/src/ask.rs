@@ -9,7 +9,7 @@
 //! The module does not deliver requests: the fabric's registry offers a request to the controllers
 //! in order, and calls the shard that a controller names. A request of a type that no service lists
 //! ends as [`CommandError::Invalid`] in [`RequestDispatch::finish`]. Requests stay in the process
-//! and have no encoding; they are not on the data path: each costs an allocation and a type check.
+//! and have no encoding; they are not on the data path: each costs allocations and type checks.
 //!
 //! ```
 //! use causeway_model::{TypedRequest, RequestDispatch, ServiceRequest};

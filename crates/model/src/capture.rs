@@ -2,9 +2,9 @@
 //!
 //! A client of the control socket begins a capture by
 //! [`commands::captures`](crate::commands::captures) and fetches [`CaptureChunk`]s of the capture
-//! file; the Ethernet service copies the frames as they pass, in the dispatcher of the group. A
-//! capture at a link has the frames of all links to the same peer. The module holds the values
-//! alone.
+//! file; the Ethernet service copies the frames as they pass, in the dispatcher of the group; the
+//! services of adapters and vsock ports copy theirs. A capture at a link has the frames of all
+//! links to the same peer. The module holds the values alone.
 //!
 //! A capture does not delay or change frames. Bytes that are not fetched wait in a buffer of 8 MiB;
 //! frames that do not fit are dropped from the capture and counted ([`CaptureChunk::dropped`]). A

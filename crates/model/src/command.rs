@@ -8,11 +8,12 @@
 //! services.
 //!
 //! A command is not a transaction over several objects: each is executed or refused alone. A
-//! refused command is answered with a [`CommandError`] and changes nothing, with two exceptions: a
-//! move of several shards may stop half-way, and [`CommandError::Host`] from a dispatcher that ends
-//! meanwhile leaves the parts that are done. The names and ranges in a command are checked by its
-//! executor, and not by the type. Commands do not authenticate their sender; the control socket
-//! does.
+//! refused command is answered with a [`CommandError`] and changes nothing, with three exceptions:
+//! a move of several shards may stop half-way; [`CommandError::Host`] from a dispatcher that ends
+//! meanwhile leaves the parts that are done; and an error of another service that a deletion of a
+//! port or link concerns is returned although the object is deleted. The names and ranges in a
+//! command are checked by its executor, and not by the type. Commands do not authenticate their
+//! sender; the control socket does.
 
 use serde::{Deserialize, Serialize};
 

@@ -11,8 +11,8 @@
 //! The tables are constants. Nothing here compares them with the counters that a service reports,
 //! or checks that names differ: a counter that no table has is reported all the same, with a text
 //! that says so, and of several meanings of a name the daemon prints each. `daemon::metrics` reads
-//! the tables in the thread of the request that samples; `causeway top` and the web page use
-//! [`REASON_PREFIXES`] to find drops and refusals.
+//! the tables, and [`REASON_PREFIXES`] for the label `reason`, in the thread of the request that
+//! samples; `causeway top` finds drops, refusals and resets by [`REASON_PREFIXES`].
 
 /// Name and meaning of a counter. The meaning is a sentence, as a documentation comment has it.
 pub type CounterDefinition = (&'static str, &'static str);

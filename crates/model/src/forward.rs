@@ -1,10 +1,10 @@
 //! Forwards: listeners of the host that connect clients to guests, and guests to services.
 //!
-//! A forward has a source, at which the process `causeway forward --all` listens, and a target, to
-//! which it connects for each accepted connection. The operator lists forwards as `[[forward]]`;
-//! the socket service keeps the list and the last report of the process, and forwards nothing
-//! itself. [`ForwardAddress`] checks the form of an address alone: whether the port of causewayd
-//! exists, and whether the process can listen, is the state of the forward
+//! A forward has a source, at which a process of `causeway forward --all` listens, and a target, to
+//! which the process connects for each accepted connection. The operator lists forwards as
+//! `[[forward]]`; the socket service keeps the list and the last report of the process, and
+//! forwards nothing itself. [`ForwardAddress`] checks the form of an address alone: whether the
+//! port of causewayd exists, and whether the process can listen, is the state of the forward
 //! ([`ForwardView`](crate::ForwardView)). Paths of `[[forward]]` must be absolute; `causeway
 //! forward --from` and `--to` accept relative ones, which its process resolves. A forward is not
 //! changed in place; names and sources in use are refused by the service
@@ -32,7 +32,8 @@ pub enum ForwardAddress {
     Unix(PathBuf),
     /// An AF_VSOCK port of a guest.
     Vsock {
-        /// The name of causewayd's port, or the path of its host socket: a text with a `/`.
+        /// The name of a port of causewayd or of a VM with one socket device, or the path of the
+        /// port's host socket: a text with a `/`.
         guest: String,
         /// The port number in the guest, at most 4294967294.
         port: u32,
@@ -102,8 +103,7 @@ impl fmt::Display for ForwardAddress {
 }
 
 impl ForwardAddress {
-    /// Returns the name of causewayd's port whose host socket the address stands for, if it has
-    /// one.
+    /// Returns the name of the port or VM, if the address names one in place of a host socket.
     pub fn port_name(&self) -> Option<&str> {
         match self {
             Self::Vsock { guest, .. } if !guest.contains('/') => Some(guest),

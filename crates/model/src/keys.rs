@@ -2,8 +2,10 @@
 //!
 //! Links of kind `causeway` authenticate the peer by its public key. `causeway key` makes and
 //! prints keys in its main thread; the daemon reads the key file in the dispatcher's thread of the
-//! links' shard when it opens a link. This module holds and converts keys; the handshake is in the
-//! `link` crate, and random bytes come from the caller ([`PrivateKey::new`]).
+//! links' shard when it opens a link, and again at a reload
+//! ([`commands::links::Reload`](crate::commands::links::Reload)). This module holds and converts
+//! keys; the handshake is in the `link` crate, and random bytes come from the caller
+//! ([`PrivateKey::new`]).
 //!
 //! A text of another length or with other characters is refused, with an error that does not repeat
 //! it. Any 32 bytes are a valid key; the module does not check that a public key has a private

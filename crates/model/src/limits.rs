@@ -16,7 +16,7 @@
 //!
 //! The threads are those of the readers of tables ([`crate::schema`]) and of requests.
 
-/// Longest name of a port or a group, in bytes.
+/// Longest [`Name`](crate::Name), in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Longest name of a user or group, in bytes (useradd(8) and groupadd(8) allow 32).
 pub const ACCOUNT_BYTES_MAX: usize = 64;
@@ -51,7 +51,9 @@ pub const MTU_MIN: u16 = 68;
 /// Largest MTU of an HCA port, in bytes. Receive buffers of the mlx5 driver without striding
 /// receive queues hold no longer frames.
 pub const HCA_MTU_MAX: u16 = 9000;
-/// Most queue pairs, completion queues or memory regions that an HCA port may be configured with.
+/// Most queue pairs, completion queues or memory regions that an HCA port may be configured with. A
+/// function has at most 16,384 queue pairs and 65,536 completion queues: it takes a larger number
+/// as that (`causeway_mlx5::limits`).
 pub const HCA_OBJECTS_MAX: u32 = 1 << 20;
 /// Largest `registered_max` of an HCA port, in MiB (16 TiB).
 pub const HCA_REGISTERED_MIB_MAX: u32 = 1 << 24;

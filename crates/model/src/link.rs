@@ -1,6 +1,7 @@
 //! Links: configured paths to peers.
 //!
-//! [`LinkSpec`] describes a link completely, with defaults filled in and names resolved;
+//! [`LinkSpec`] describes a link completely, with defaults filled in and names resolved, or with an
+//! unspecified address until the first resolution ([`LinkSpec::is_unresolved`]);
 //! [`crate::draft::LinkDraft`] is the operator's form, from which it is made. The `link` service
 //! opens the sockets of a specification and reports [`crate::LinkView`].
 //!

@@ -1,10 +1,10 @@
-//! Names of ports, groups and links.
+//! Names of ports, groups, links, peers, forwards and VMs.
 //!
 //! Every parser of a specification makes a [`Name`], in the thread that reads it, and refuses
 //! another text as a whole; its text is valid as a part of a file name, a log value and a URL
 //! without quoting. A name has 1 to [`NAME_BYTES_MAX`] (63) bytes of ASCII and is compared byte by
 //! byte, with case. The type does not make a name unique: the registry and the services refuse a
-//! name in use. The group name `host` is reserved; the registry refuses it.
+//! name in use. The group name `host` is reserved; the table of groups and the registry refuse it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::SpecError;
 use crate::limits::NAME_BYTES_MAX;
 
-/// The name of a port, a group or a link: 1 to 63 of `A-Z a-z 0-9 . _ -`, starting with a letter or
-/// digit.
+/// The name of a port, a group, a link or another object: 1 to 63 of `A-Z a-z 0-9 . _ -`, starting
+/// with a letter or digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);

@@ -1,9 +1,9 @@
 //! Routes: rules that send frames to a port or link (VNET/P, 4.2).
 //!
-//! The control API and the configuration read routes by [`RouteSpec::read`], each in its thread;
-//! the Ethernet service looks up each frame: routes first, then learnt addresses
-//! ([`crate::Forwarding`]). Routes match addresses and the port or link of arrival, and not VLANs,
-//! protocols or IP addresses.
+//! The control API reads routes by [`RouteSpec::read`], the readers of the configuration file and
+//! the state file by [`schema::read`], each in its thread; the Ethernet service looks up each
+//! frame: routes first, then learnt addresses ([`crate::Forwarding`]). Routes match addresses and
+//! the port or link of arrival, and not VLANs, protocols or IP addresses.
 //!
 //! All matching routes of the highest priority apply, so routes can copy a frame; the priority
 //! follows from how specific the match is ([`crate::RouteView::priority`]), and the operator does

@@ -2,11 +2,12 @@
 //!
 //! A service registers a [`SectionDefinition`] for each type of objects of its own. The daemon
 //! checks the section's tables by the definition's fields, prints them, and sends one request for
-//! each table when it starts, in the file's order, after groups, rules, ports, links and routes.
-//! The first refusal ends the start.
+//! each table of the configuration file when it starts, in the file's order, after groups, rules,
+//! ports, links and routes. The first refusal ends the start.
 //!
 //! Objects that a client adds while the daemon runs are kept in the state file if the section lists
-//! them ([`SectionDefinition::list`]); two tables with the same `name` are the same object.
+//! them ([`SectionDefinition::list`]); a refusal of such an object does not end the start. Two
+//! tables with the same `name` are the same object.
 //!
 //! `POST /v1/apply` checks the tables. It changes the objects of sections that can be listed and
 //! deleted ([`SectionDefinition::delete`]); it ignores others until the daemon starts again. A file

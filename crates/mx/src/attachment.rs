@@ -1,9 +1,11 @@
-//! The connection between a process and the service: a Unix socket of a host process, or a session of
-//! a process in a guest.
+//! The connection between a process and the service: a Unix socket of a host process, or a session
+//! of a process in a guest.
 //!
 //! Both carry the same messages ([`causeway_wire::local`]). A socket passes descriptors, a session
-//! offers of registered memory. Messages to a process wait here, and nothing blocks. Owned by
-//! `mx::client`, on the dispatcher's thread.
+//! offers of registered memory. Messages to a process wait here or in the session, and nothing
+//! blocks; a further message beyond the limit of the attachment is [`LocalError::Unread`]. A
+//! request that is malformed, or has descriptors or an offer that do not fit its type, is an error,
+//! at which `mx::client` ends the process. Owned by `mx::client`, on the dispatcher's thread.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -65,8 +67,8 @@ impl ProcessAttachment {
         }
     }
 
-    /// Starts or stops watching for room, as needed. Sessions report room by themselves. Returns false
-    /// if the host has no descriptor for the watch.
+    /// Starts or stops watching for room, as needed. Sessions report room by themselves. Returns
+    /// false if the host has no descriptor for the watch.
     pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) -> bool {
         let Self::Socket { local, room, .. } = self else { return true };
         if local.backlog() == 0 {
@@ -87,8 +89,8 @@ impl ProcessAttachment {
         }
     }
 
-    /// Returns whether fewer than [`UNREAD_MAX`] messages wait. If not, a session makes a notice when
-    /// so few wait.
+    /// Returns whether fewer than [`UNREAD_MAX`] messages wait. If not, a session makes a notice
+    /// when so few wait.
     pub fn has_room(&self) -> bool {
         match self {
             Self::Socket { local, .. } => local.backlog() < UNREAD_MAX,

@@ -1,15 +1,16 @@
-//! An attached process: its socket, its unread messages, and its accounts.
+//! An attached process: its socket or session, its unread messages, and its accounts.
 //!
 //! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or
 //! channels (`mx::requests` does), and never blocks: a message that the socket does not take waits.
 //!
-//! *Unread* messages are those that the full socket buffer did not take. A process with
-//! [`UNREAD_MAX`](crate::limits::UNREAD_MAX) (16) unread messages must read before its requests are read; with [`BACKLOG_MAX`]
-//! (256), other processes cannot connect to it; with 1,024, it is disconnected. Reports of closed
-//! channels wait without a limit of their own, at most one per channel. Waking processes is charged
-//! to their user ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's
-//! limit the process is disconnected. A malformed request or wrong descriptors disconnect it too.
-//! After [`ClientProcess::end`] nothing more is sent, and unsent messages are discarded.
+//! *Unread* messages are those that the full socket buffer, or the session, did not take. A process
+//! with [`UNREAD_MAX`](crate::limits::UNREAD_MAX) (16) unread messages must read before its
+//! requests are read; with [`BACKLOG_MAX`] (256), other processes cannot connect to it; with 1,024,
+//! it is disconnected. Reports of closed channels wait without a limit of their own, at most one
+//! per channel. Waking processes is charged to their user ([`WakeAccount`]): after slow wake-ups
+//! sending pauses, and beyond the account's limit the process is disconnected. A malformed request
+//! or wrong descriptors disconnect it too. After [`ClientProcess::end`] no message is queued, and
+//! unsent messages are discarded.
 //!
 //! Owned by `mx::service`, on the dispatcher's thread.
 

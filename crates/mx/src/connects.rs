@@ -4,10 +4,11 @@
 //! doorbells, and sends the descriptors to both processes, to the target first. Any other connect
 //! is answered with `Remote`, and the process requests it from the NIC side; if the NIC has no
 //! network, it ends with `EndpointUnknown`. A connect from or to an endpoint that gets no channels
-//! (its process refuses them, or runs in a guest) is answered with `Remote` too, after both endpoints
-//! got rings; it ends with `EndpointUnreachable` if one of them is in direct mode. The target process is not asked: its key decides. A
-//! target number that is not open ends the connect with `EndpointClosed`, a wrong key with
-//! `BadKey`, a connect of an endpoint to itself or from a foreign endpoint with `BadEndpoint`.
+//! (its process refuses them, or runs in a guest) is answered with `Remote` too, after both
+//! endpoints got rings; it ends with `EndpointUnreachable` if one of them is in direct mode, and
+//! with `NoResources` if an endpoint gets no rings. The target process is not asked: its key
+//! decides. A target number that is not open ends the connect with `EndpointClosed`, a wrong key
+//! with `BadKey`, a connect of an endpoint to itself or from a foreign endpoint with `BadEndpoint`.
 //!
 //! An endpoint has at most [`CHANNELS_PER_ENDPOINT_MAX`] (1,024) channels. To one target endpoint,
 //! the processes of one user request at most [`CHANNELS_OF_USER_MAX`] (896) of them, and another
@@ -46,8 +47,8 @@ pub(crate) enum ConnectOutcome {
     Ended(Status),
 }
 
-/// Returns whether two endpoints of the group get a channel. Otherwise their messages go through the
-/// daemon.
+/// Returns whether two endpoints of the group get a channel. Otherwise their messages go through
+/// the daemon.
 fn may_have_channel(own: &EndpointEntry, other: &EndpointEntry) -> bool {
     own.has_channels && other.has_channels
 }

@@ -5,9 +5,10 @@
 //! several NICs know is listed for each; a NIC without a network knows none. If a shard does not
 //! answer, the command fails and lists nothing. Configured peers are options of a port.
 //!
-//! A NIC with the option `adapter` is joined to that port, whose service carries the sessions of the
-//! guest's processes, when both exist; either may be added first. Runs in the thread of the control socket, not
-//! in a dispatcher.
+//! A NIC with the option `adapter` is joined to that port, when both exist, and the port's service
+//! carries the sessions of the guest's processes; either may be added first. A second NIC with the
+//! same adapter, and an adapter of another kind or group, are refused. Runs in the thread of the
+//! command (a connection of the control socket, or the start), not in a dispatcher.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +31,8 @@ impl TypedRequest for ListPeers {
     type Answer = Vec<PeerView>;
 }
 
-/// Asks the shard of a NIC, by the name of its port, for the end by which sessions of its guest reach
-/// it. A later request replaces the end: sessions of the former go on, but none begins by it.
+/// Asks the shard of a NIC, by the name of its port, for the end by which sessions of its guest
+/// reach it. A later request replaces the end: sessions of the former go on, but none begins by it.
 ///
 /// # Errors
 /// No NIC has the name, or the host has no descriptors.

@@ -5,8 +5,8 @@
 //! (`mxoe::local`): messages that found no room, pulls, and the ends of peers. Each turn of a NIC
 //! ends with [`MxService::exchange`], which performs the work of this NIC and of the NICs that got
 //! work from it, until none is left, or [`LOCAL_STEPS_PER_TURN_MAX`] (64) steps were performed, or
-//! [`LOCAL_BYTES_PER_TURN`] (256 KiB) were copied. The rest waits for the next turn of the NIC, behind
-//! the turns of the other sources of the group. The time is charged to the turn.
+//! [`LOCAL_BYTES_PER_TURN`] (256 KiB) were copied. The rest waits for the next turn of the NIC,
+//! behind the turns of the other sources of the group. The time is charged to the turn.
 //!
 //! Called by `mx::service` on the dispatcher's thread.
 

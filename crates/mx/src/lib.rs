@@ -7,15 +7,15 @@
 //! processes that were connected with it.
 //!
 //! A NIC also runs the NIC side of its endpoints ([`causeway_mxoe`]). If it has a network, each
-//! endpoint has rings for messages to other hosts. Endpoints of processes without channels, and those
-//! that connect with them, have rings too: the NICs of a group pass their messages to each other in
-//! memory. With `bypass`, processes run the NIC side themselves on a
-//! packet socket that the daemon opens and filters (direct mode).
+//! endpoint has rings for messages to other hosts. Endpoints of processes without channels, and
+//! those that connect with them, have rings too: the NICs of a group pass their messages to each
+//! other in memory. With `bypass`, processes run the NIC side themselves on a packet socket that
+//! the daemon opens and filters (direct mode).
 //!
-//! A NIC with an `adapter` also serves the processes of the guest behind that port: the same requests
-//! come through the guest's adapter, and rings and regions lie in memory that the process registered
-//! ([`causeway_fabric::guest_session`]). Such a process gets no channel; its messages go through the
-//! daemon. The guest may take its memory away at any time.
+//! A NIC with an `adapter` also serves the processes of the guest behind that port: the same
+//! requests come through the guest's adapter, and rings and regions lie in memory that the process
+//! registered ([`causeway_fabric::guest_session`]). Such a process gets no channel; its messages go
+//! through the daemon. The guest may take its memory away at any time.
 //!
 //! The service does no matching and sees no message of a channel. Processes are hostile, like
 //! guests: a process that breaks a rule of the protocol is disconnected and loses its own
@@ -28,8 +28,8 @@
 //! starts no thread.
 //!
 //! # Main types
-//! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric. [`ServeGuest`]
-//! is the request by which the controller joins a NIC to the adapter of its guest.
+//! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric.
+//! [`ServeGuest`] is the request by which the controller joins a NIC to the adapter of its guest.
 //!
 //! ```
 //! use causeway_fabric::Service;

@@ -9,7 +9,8 @@
 //!
 //! `mx::service` applies the limits of processes, rates and turns, `mx::client` those of unread
 //! messages, `mx::requests` and `mx::quotas` those of endpoints and regions, `mx::connects` those
-//! of channels, and the modules of `mx::network` those of frames and addresses: all in causewayd,
+//! of channels, `mx::sessions` and `mx::session_requests` those of guests, `mx::exchange` those
+//! between NICs, and the modules of `mx::network` those of frames and addresses: all in causewayd,
 //! in the turns of the dispatcher that serves the group.
 
 use std::time::Duration;
@@ -55,20 +56,21 @@ pub const WORK_AHEAD_NS: u64 = 1_024_000_000;
 /// Minimum pause in ns of a process that exceeded its rate, or whose socket accepts no descriptors:
 /// 10 ms.
 pub const PAUSE_NS: u64 = 10_000_000;
-/// Number of notices of the services that carry sessions of guests' processes, which are handled in a
-/// turn. Further ones wait for the next turn.
+/// Number of notices of the services that carry sessions of guests' processes, which are handled in
+/// a turn. Further ones wait for the next turn.
 pub const NOTICES_PER_TURN_MAX: usize = 64;
-/// Number of such notices that wait when a process of a guest is refused a session. A session has at
-/// most two notices under way.
+/// Number of such notices that wait when a process of a guest is refused a session. A session has
+/// at most two notices under way.
 pub const SESSION_NOTICES_MAX: usize = 16_384;
-/// Number of runs of adjacent pages in which the rings of the endpoints of a guest's processes lie, on
-/// a NIC, and at most half of the runs that other NICs leave of all: each is a mapping in the daemon. Rings have 138 pages; those in adjacent memory of the guest,
-/// such as a huge page, take no mapping. A further open is answered with `MX_NO_RESOURCES`.
+/// Number of runs of adjacent pages in which the rings of the endpoints of a guest's processes lie,
+/// on a NIC, and at most half of the runs that other NICs leave of all: each is a mapping in the
+/// daemon. Rings have 138 pages; those in adjacent memory of the guest, such as a huge page, take
+/// no mapping. A further open is answered with `MX_NO_RESOURCES`.
 pub const RUNS_PER_PORT_MAX: usize = 1024;
 /// Estimated time of mapping a run of pages in ns.
 pub const MIRROR_RUN_NS: u64 = 2_000;
-/// Number of endpoints and regions that are closed in a turn after their guests took the memory away.
-/// Further closes follow in the next turns, and so does the disconnection of their processes.
+/// Number of endpoints and regions that are closed in a turn after their guests took the memory
+/// away. Further closes follow in the next turns, and so does the disconnection of their processes.
 pub const CLOSES_PER_TURN_MAX: usize = 16;
 /// Estimated time of such a close in ns.
 pub const CLOSE_NS: u64 = 10_000;
@@ -112,9 +114,9 @@ pub const QUERY_NS: u64 = 5_000_000_000;
 /// of regions, a further region is refused with an error, and the process stays attached.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Number of endpoints of a user for which the daemon runs the NIC side, on all NICs of its group:
-/// the NIC has a network (an interface or datagrams), or the endpoint sends through the daemon, and it
-/// is not in direct mode. A further open is answered with `MX_NO_RESOURCES`. For each the daemon keeps at most
-/// [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
+/// the NIC has a network (an interface or datagrams), or the endpoint sends through the daemon, and
+/// it is not in direct mode. A further open is answered with `MX_NO_RESOURCES`. For each the daemon
+/// keeps at most [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
 /// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages, 7.5 GiB in total,
 /// and 32 KiB for each remote NIC.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
@@ -142,8 +144,8 @@ pub const FRAME_NS: u64 = 3_000;
 /// accounts, the next attaching process discards the accounts of all users without a process, whose
 /// debts are then forgotten.
 pub const USERS_MAX: usize = 4096;
-/// Number of steps between the NICs of a group (`mxoe::local`) in a turn. Further steps wait for the
-/// next turn of their NIC.
+/// Number of steps between the NICs of a group (`mxoe::local`) in a turn. Further steps wait for
+/// the next turn of their NIC.
 pub const LOCAL_STEPS_PER_TURN_MAX: usize = 64;
 /// Number of bytes that are copied between the NICs of a group in a turn: 256 KiB, about 40 us. One
 /// more step may exceed it. The rest waits for the next turn.

@@ -12,9 +12,10 @@
 //!
 //! [`Library::tick`] is called by `causeway-endpoint` while a request has a limit: in the
 //! endpoint's rare checks (about every 200 us of polling) and before and after a sleep.
-//! `libmyriexpress` calls [`Library::set_timeout`], and `tick` before a send that has a limit by
-//! default: a limit counts from the last tick. A further call of [`Library::set_timeout`] replaces
-//! the limit; for an ended request it has no effect.
+//! `libmyriexpress` calls [`Library::set_timeout`], and `tick` before that, before a connect, and
+//! before a send that has a limit by default; the libfabric provider calls `tick` before a connect:
+//! a limit counts from the last tick. A further call of [`Library::set_timeout`] replaces the
+//! limit; for an ended request it has no effect.
 
 use causeway_wire::mx::Status;
 

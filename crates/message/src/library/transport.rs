@@ -1,8 +1,9 @@
 //! Interface between the matching engine and its peers.
 //!
-//! [`Transport`] moves bytes and reports [`TransportEvent`]s. A transport does not match messages,
-//! does not sleep (a disconnect may wait 2 s for a peer that writes into this process), and does
-//! not limit the number of requests. A call that finds no room returns [`TransportError::Full`]
+//! [`Transport`] moves bytes and reports [`TransportEvent`]s. A transport does not match messages
+//! and does not limit the number of requests. A transport does not sleep, except for up to 2 s
+//! while a peer writes into this process: at a disconnect, a lost channel, a withdrawn buffer, or a
+//! direct read that the kernel refuses. A call that finds no room returns [`TransportError::Full`]
 //! without effect; the matching engine keeps the request and repeats the call in a later
 //! [`Library::progress`](super::Library::progress).
 //!

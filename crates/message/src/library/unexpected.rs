@@ -13,9 +13,10 @@
 //! through is kept beyond the limits; one to the own endpoint is kept without a copy of its bytes.
 //! Eager messages of a lost peer stay until a receive takes them; its offers are dropped.
 //!
-//! Filled by `library::progress` and `library::send` (own endpoint); emptied by `library::receive`
-//! and `library::directed`. The lists per context id are in `library::contexts`. All under the lock
-//! of the endpoint, in the thread that calls the library.
+//! Filled by `library::progress` and `library::send` (own endpoint); emptied by `library::receive`,
+//! `library::directed` and, of the offers of a lost peer, `library::connect`. The lists per context
+//! id are in `library::contexts`. All under the lock of the endpoint, in the thread that calls the
+//! library.
 
 use super::slab::{Slab, SlabList};
 use super::{EndpointIdentity, Partner};

@@ -2,11 +2,12 @@
 //!
 //! Present and largest capabilities are equal; a driver's choice of capabilities is accepted and
 //! has no effect. The largest numbers of objects are those of the configuration, rounded down to
-//! powers of two. Unknown groups of capabilities are answered with zeros. Another interface version
-//! than 1 is refused with *bad parameter*. ENABLE_HCA, DISABLE_HCA and TEARDOWN_HCA destroy all
-//! objects of the driver, also if repeated: posted work gets no completions, and events that wait
-//! are dropped. INIT_HCA has no effect; no command must precede another, and no state is checked.
-//! [`super::dispatch`] calls the handlers in the dispatcher's turn.
+//! powers of two, and at most those of `General::FUNCTION`. Unknown groups of capabilities are
+//! answered with zeros. Another interface version than 1 is refused with *bad parameter*.
+//! ENABLE_HCA, DISABLE_HCA and TEARDOWN_HCA destroy all objects of the driver, also if repeated:
+//! posted work gets no completions, and events that wait are dropped. INIT_HCA has no effect; no
+//! command must precede another, and no state is checked. [`super::dispatch`] calls the handlers in
+//! the dispatcher's turn.
 
 use causeway_verbs::{AdapterId, Subnet};
 use causeway_wire::mlx5::capability::{Capabilities, General, OUTPUT_OFFSET, Query};

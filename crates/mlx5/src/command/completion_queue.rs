@@ -1,16 +1,18 @@
 //! Commands about completion queues.
 //!
-//! The creation is refused with *bad parameter* for more than 2^20 entries, an unaligned doorbell
-//! record, or too few pages; with *bad resource* for an unknown event queue; with *limit exceeded*
-//! if the event queue has no room for the queue's events, the table is full, or the pages of all
-//! queues are too many. An unknown queue is *bad resource* in every command. A queue that work
-//! queues complete to cannot be destroyed (*bad resource state*).
+//! The creation is refused with *bad parameter* for more than 2^20 entries, an unknown length of
+//! entries, an unaligned doorbell record, or too few or too large pages; with *bad resource* for an
+//! unknown event queue; with *limit exceeded* if the event queue has no room for the queue's
+//! events, the table is full, or the pages of all queues are too many. An unknown queue is *bad
+//! resource* in every command. A queue that work queues complete to cannot be destroyed (*bad
+//! resource state*).
 //!
 //! A change sets the moderation, or replaces the ring by one of another size and the same length of
 //! entries. A resize has the limits of the creation; while it runs, the pages of both rings count.
 //! It is refused with *too many outstanding completions* if the old ring is full or the driver has
 //! not taken more entries than the new ring holds, and with *bad resource state* if the queue is
-//! broken. Other changes are *bad operation*.
+//! broken or its memory is not granted. A resize that cannot write its entry to the old ring leaves
+//! the queue broken. Other changes are *bad operation*.
 //!
 //! [`super::dispatch`] calls the handlers, in the dispatcher's turn. The rule and the entries are
 //! in `crate::completion_queue`; entries that a destroyed queue holds stay in the driver's memory.

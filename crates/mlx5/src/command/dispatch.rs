@@ -7,7 +7,8 @@
 //! the life of the function are logged ([`crate::limits::LOG_LINES_MAX`]; a reset adds none).
 //! Commands without a handler are answered with *bad operation*, those of [`Handler::Accept`] with
 //! success and zeros. A successful command that changes objects is recorded for the next causewayd
-//! (`crate::record::journal`).
+//! (`crate::record::journal`). `crate::record::restore` calls [`run`] for recorded commands, which
+//! neither counts nor logs nor records.
 
 use causeway_verbs::{Adapter, AdapterId, Subnet};
 use causeway_wire::mlx5::command::{Opcode as O, Status};

@@ -39,8 +39,8 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     output.put_number(u32::from(number))
 }
 
-/// Returns the number of an event queue. The record of the function has the same number, so its high
-/// bits may not be dropped.
+/// Returns the number of an event queue. The record of the function has the same number, so its
+/// high bits may not be dropped.
 fn number(input: Input<'_>) -> Result<u8, Status> {
     u8::try_from(input.number()?).map_err(|_| Status::BadResource)
 }

@@ -4,8 +4,8 @@
 //! with the grant; one with a length is refused, because its holder would reach more, and so is a
 //! key of page list mode without a length. A key of page list mode has the pages of the command, or
 //! none until a registration by a work request. Keys that refer to other keys are refused. All of
-//! these are *bad parameter*; a list shorter than its count is *bad input length*, an unknown key
-//! *bad resource*. The protection domain is not looked up.
+//! these are *bad parameter*; a list shorter than its count by more than an entry is *bad input
+//! length*, an unknown key *bad resource*. The protection domain is not looked up.
 //!
 //! The engine bounds keys, registered bytes and page list entries per adapter (*limit exceeded*). A
 //! key may be destroyed while work requests use it: their next access to it fails.

@@ -2,15 +2,19 @@
 //!
 //! [`queue`] reads commands out of the driver's memory and writes their results; [`dispatch`] finds
 //! the handler of an opcode; the other modules are the handlers, by object. A handler reads private
-//! bytes: the command was copied once. It either performs the command as a whole or returns a
-//! status and changes nothing.
+//! bytes: the command was copied once. A handler either performs the command as a whole or returns
+//! a status and changes nothing; the exception is a resize that breaks its completion queue
+//! ([`completion_queue`]).
 //!
 //! Commands run in the dispatcher's turn of the group's shard, one after another, at most 8 in a
 //! call of the service. Their lengths are bounded ([`crate::limits`]), and so is the number of
 //! objects: a command beyond a limit is answered with a status and has no effect. An unknown
 //! opcode, and a command with an opcode that has no handler, is answered with *bad operation*; a
 //! short input or output with *bad input length* or *bad output length*. No handler waits, and none
-//! touches guest memory: payloads of queues are read later. [`crate::run_commands`] is the caller.
+//! reads entries of work queues. Guest memory is accessed by a resize of a completion queue (its
+//! ring and doorbell record), by the limit of a shared receive queue (its doorbell record, and the
+//! event), and by commands of queue pairs that report an event or end a message at its peer.
+//! [`crate::run_commands`] is the caller.
 
 pub(crate) mod capability;
 pub(crate) mod completion_queue;

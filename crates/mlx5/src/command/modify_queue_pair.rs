@@ -5,9 +5,10 @@
 //! with *bad queue pair state*, a value out of range with *bad parameter*; then nothing has
 //! changed. The engine checks the transition itself. The stored context follows the changes, for
 //! the query command. Alternate paths, migration, rate limits and changes of queues are ignored. No
-//! command talks to the peer: a connection exists when both sides name each other. Every state may
-//! move to reset, which forgets all work requests without completions, or to error, after which
-//! `poll` flushes them. An unknown queue pair is *bad resource*.
+//! command asks the peer: a connection exists when both sides name each other. Every state may move
+//! to reset, which forgets all work requests without completions, or to error, after which `poll`
+//! flushes them. A reset in the middle of a message moves the queue pair that receives the message
+//! to the error state. An unknown queue pair is *bad resource*.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 

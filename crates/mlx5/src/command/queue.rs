@@ -3,10 +3,11 @@
 //! An entry carries the first 16 bytes of input and output; the rest lies in a chain of mailboxes
 //! of 512 bytes each. The input's length decides how many mailboxes are read, and lengths beyond
 //! [`COMMAND_INPUT_MAX`] (1 MiB and 4 KiB) and [`COMMAND_OUTPUT_MAX`] (64 KiB) are refused first,
-//! so a chain that loops is read to that length and no further. Commands without a page list have
-//! at most [`COMMAND_SHORT_INPUT_MAX`] (8 KiB) of input. Each entry is copied once; its ownership
-//! byte is written last, and then the event of the command is reported. Commands that are rung
-//! together run in the order of their index, not of their doorbells.
+//! so a chain that loops is read to that length and no further. Only commands that create a memory
+//! key or a queue may have more than [`COMMAND_SHORT_INPUT_MAX`] (8 KiB) of input; MODIFY_CQ may
+//! not, although it has a page list. Each entry is copied once; its ownership byte is written last,
+//! and then the event of the command is reported. Commands that are rung together run in the order
+//! of their index, not of their doorbells.
 //!
 //! An entry that is not the function's (a doorbell without a command) is ignored, and so is an
 //! entry in memory that is not granted: the driver then waits in vain for its command. An entry of

@@ -7,12 +7,12 @@
 //! XRC domain receives the messages that name it, from any target queue pair of its domain, and
 //! completes to its own completion queue; domain and completion queue must exist (*bad resource*)
 //! and stay as long as the queue. Its memory is checked as that of pools, and both count against
-//! the same limit: the port's queue pairs and 16 more, at most 2^14
+//! the same limit: the port's largest number of queue pairs and 16 more, at most 2^14
 //! ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages of all queues, is *limit
 //! exceeded*. An unknown queue is *bad resource*. The protection domain is not looked up. A queue
-//! that queue pairs receive from cannot be destroyed (*bad resource state*). A limit is reported
-//! once, at once if fewer entries are posted already, and 0 disarms it. Entries are read in
-//! `crate::receive_pool`.
+//! that queue pairs name as their shared receive queue cannot be destroyed (*bad resource state*).
+//! A limit is reported once, at once if fewer entries are posted already, and 0 disarms it. Entries
+//! are read in `crate::receive_pool`.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 

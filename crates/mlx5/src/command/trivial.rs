@@ -88,7 +88,8 @@ impl UarPages {
         true
     }
 
-    /// Returns whether a page has an owner; `None` for a page that was never handed out.
+    /// Returns the mark of a page, true if the page has an owner; `None` for a page behind those
+    /// that were handed out or prepared.
     fn slot(&mut self, page: u32) -> Option<&mut bool> {
         self.used.get_mut(page.checked_sub(UAR_FIRST)? as usize)
     }

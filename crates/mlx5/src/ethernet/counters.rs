@@ -1,10 +1,11 @@
 //! Counters of the Ethernet side, for the driver's queries and for the operator.
 //!
 //! A counter wraps at 2^64. The counters start at zero when the function is made; a reset of the
-//! function keeps them. A frame to several transport interfaces (the driver's receivers, TIR)
-//! counts in [`EthernetCounters::received`] for each copy, and may count as dropped for others.
-//! `transmit` counts sends, `receive` counts the rest, both in the dispatcher's turn; the operator
-//! sees the counters by `causeway hca show`, the driver by its queries.
+//! function keeps [`EthernetCounters`], and clears the count of frames without a receive entry that
+//! the driver queries for each counter set. A frame to several transport interfaces (the driver's
+//! receivers, TIR) counts in [`EthernetCounters::received`] for each copy, and may count as dropped
+//! for others. `transmit` counts sends, `receive` counts the rest, both in the dispatcher's turn;
+//! the operator sees the counters by `causeway hca show`, the driver by its queries.
 
 use causeway_wire::ethernet::{BROADCAST, is_group};
 
@@ -75,10 +76,11 @@ pub struct EthernetCounters {
     /// Frames taken from send queues, before they are cut; without refused ones and without entries
     /// that failed.
     pub sent: TrafficByCast,
-    /// Frames put into receive queues, after they were cut.
+    /// Frames put into receive queues, after they were cut; also those without room for their
+    /// completion, which count as [`Self::down`] too.
     pub received: TrafficByCast,
     /// Frames of send queues that were dropped because their offload request did not agree with
-    /// their headers.
+    /// their headers, or because they were shorter than 14 bytes.
     pub refused_sends: u64,
     /// Frames that found no posted receive entry.
     pub out_of_buffer: u64,

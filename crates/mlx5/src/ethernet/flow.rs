@@ -11,8 +11,9 @@
 //! groups with criteria beyond [`MatchHeaders`]: their entries match nothing. Entries of a group
 //! are found by a hash. A search ends after [`limits::FLOW_GROUPS_PER_FRAME_MAX`] (256) groups or
 //! [`limits::FLOW_TABLES_PER_FRAME_MAX`] (64) tables, so that links in a circle end: the interfaces
-//! found before receive the frame, at most [`limits::INTERFACES_PER_FRAME_MAX`] (8), each once. The
-//! last 256 results are kept for later frames with equal headers until a rule changes.
+//! found before receive the frame, at most [`limits::INTERFACES_PER_FRAME_MAX`] (8), each once. Up
+//! to 256 results are kept for later frames with equal headers; a further result or a change of a
+//! rule drops them.
 //!
 //! `super::command` changes the rules, `super::receive` searches, both in the dispatcher's turn. A
 //! change beyond a limit (`super::command::flow`) is refused with a status and changes nothing.

@@ -3,8 +3,8 @@
 //! Reads the copied head of a frame only, at most the headers that `wire::frame` found; a field
 //! whose header is absent, malformed or behind the head is zero, and so are the ports of a later
 //! fragment. Of a tunnel, only the outer headers are read. `ethernet::receive` calls
-//! [`match_headers`] for each frame in the dispatcher's turn, before the steering (`flow`) and the
-//! choice of a queue (`hash`). No call fails or drops a frame.
+//! [`match_headers`] for each frame that passes the address filter, in the dispatcher's turn,
+//! before the steering (`flow`) and the choice of a queue (`hash`). No call fails or drops a frame.
 
 use causeway_wire::ethernet::{self, TYPE_VLAN};
 use causeway_wire::frame::{Frame, Network, Protocol, Version};

@@ -55,7 +55,8 @@ impl Interfaces {
         Self { receive, send, tables: Table::new(capacity), memo: HashMemo::default() }
     }
 
-    /// Returns the receive queue for a frame at a transport interface, and the frame's hash.
+    /// Returns the receive queue for a frame at a transport interface, and the frame's hash; `None`
+    /// if the interface or its table does not exist. The queue may not exist.
     pub fn select(&mut self, interface: u32, headers: &MatchHeaders) -> Option<(u32, Hash)> {
         let interface = self.receive.get(interface)?;
         let context = &interface.context;

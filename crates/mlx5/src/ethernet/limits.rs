@@ -1,10 +1,11 @@
 //! Bounds of the Ethernet side, per function.
 //!
 //! A command beyond a number of objects or destinations fails with *limit exceeded*, a flow table
-//! or receive queue table beyond its size with *bad parameter*; neither changes anything. A frame
-//! beyond a length or number of deliveries is dropped and counted; a search beyond its limit ends.
-//! The modules of `ethernet` read the constants in the dispatcher's turn; those of all queues are
-//! in `crate::limits`.
+//! or receive queue table beyond its size with *bad parameter*; neither changes anything. A longer
+//! frame of a send queue completes with an error, a shorter frame is dropped and counted, and so
+//! are pieces beyond the number of deliveries; a search beyond its limit ends. The modules of
+//! `ethernet` read the constants in the dispatcher's turn; those of all queues are in
+//! `crate::limits`.
 //!
 //! `transmit` and `send_queue` read the limits of frames and entries of a call, `receive` and
 //! `frame` those of deliveries, `flow` and `command` those of flow tables and their searches.
@@ -12,16 +13,16 @@
 /// Bytes of a frame that are copied to private memory before the frame is forwarded: all headers,
 /// with tags, options and IPv6 extension headers.
 pub const HEAD_BYTES: usize = 256;
-/// Maximum length of a frame, in bytes: an IP packet of 64 KiB that the receiver cuts, and its
-/// Ethernet header with two tags.
+/// Maximum length of a frame, in bytes, before a tag that the entry asks for is inserted: an IP
+/// packet of 64 KiB that the receiver cuts, and its Ethernet header with two tags.
 pub const FRAME_BYTES_MAX: usize = 65_535 + 22;
 /// Minimum length of a frame, in bytes: an Ethernet header.
 pub const FRAME_BYTES_MIN: usize = 14;
 /// Bytes of the frame check sequence, which the MTU of the virtual port includes and frames here do
 /// not have.
 pub const CHECK_SEQUENCE_BYTES: usize = 4;
-/// Entries without a frame that one call of [`super::next_frame`] takes at most. The call looks at
-/// each send queue that has no entry once at most.
+/// Entries without a frame that one call of [`super::next_frame`] takes at most. The call also ends
+/// after as many looks at empty send queues as there are polled send queues.
 pub const ENTRIES_PER_CALL_MAX: u32 = 64;
 /// Pieces of a frame that all its receivers and their interfaces get together at most; the others
 /// are dropped and counted.

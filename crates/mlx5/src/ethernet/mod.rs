@@ -63,7 +63,7 @@ use transmit::Sending;
 pub enum Next {
     /// A frame was taken.
     Frame,
-    /// No send queue has a posted entry.
+    /// No polled send queue has a posted entry, as far as the call looked.
     Empty,
     /// Entries were taken, and none of them had a frame that can be forwarded.
     Dropped,
@@ -81,9 +81,9 @@ pub enum Received {
     NoBuffer,
     /// The frame is longer than the driver's MTU, or than its receive entry.
     TooLong,
-    /// No filter or flow entry accepts the frame.
+    /// No filter or flow entry accepts the frame, or its headers are malformed.
     Filtered,
-    /// The receive queue does not exist or is not ready.
+    /// The receive queue does not exist, is not ready, or failed at this frame.
     Down,
     /// The sender's memory was revoked.
     Lost,

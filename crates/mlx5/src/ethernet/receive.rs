@@ -20,7 +20,8 @@
 //! the driver set: drivers size their buffers by the MTU and do not check the length. A dropped
 //! frame is counted, once for each interface, and takes no entry. A receive queue that cannot be
 //! read, or whose entry names memory without permission, goes to the error state with an error
-//! completion, and so does a queue without room for the completion; its later frames are dropped.
+//! completion. A queue without room for the completion of a received frame goes to the error state,
+//! too, with the entry taken. Later frames of a failed queue are dropped.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_verbs::Adapter;

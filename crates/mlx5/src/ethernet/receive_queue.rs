@@ -3,9 +3,10 @@
 //! An entry is read when a frame arrives, and taken when the frame lies in its buffers, so that a
 //! frame that does not fit leaves the entry to the next frame. The queue reads the driver's counter
 //! only while no posted entry is known. A counter too far ahead, or memory that is not granted,
-//! breaks the queue: it goes to the error state until its driver resets it. A reset forgets the
-//! posted entries. `super::receive` is the caller, in the dispatcher's turn. A queue has at most
-//! 2^15 entries of up to 2,048 bytes; a frame that finds no posted entry is the caller's to drop.
+//! breaks the queue: `super::receive` moves it to the error state, and it reads as empty until its
+//! driver resets it. A reset forgets the posted entries. `super::receive` is the caller, in the
+//! dispatcher's turn. A queue has at most 2^15 entries of up to 2,048 bytes; a frame that finds no
+//! posted entry is the caller's to drop.
 
 use causeway_memory::{Map, Span};
 use causeway_verbs::QueueError;

@@ -2,10 +2,10 @@
 //!
 //! An entry has 1 to 16 blocks of 64 bytes and may continue at the ring's begin. The queue reads
 //! the driver's counter only while no posted block is known. An entry with length 0, or longer than
-//! the posted blocks, a counter too far ahead, and memory that is not granted break the queue: it
-//! goes to the error state until its driver resets it. A reset forgets the posted entries.
-//! `super::transmit` is the caller, in the dispatcher's turn; the queues are served in turn,
-//! [`BURST`] (16) entries each. A queue has at most 2^15 blocks.
+//! the posted blocks, a counter too far ahead, and memory that is not granted break the queue:
+//! `super::transmit` moves it to the error state, and it reads as empty until its driver resets it.
+//! A reset forgets the posted entries. `super::transmit` is the caller, in the dispatcher's turn;
+//! the queues are served in turn, [`BURST`] (16) entries each. A queue has at most 2^15 blocks.
 
 use causeway_memory::{Map, WordWatch};
 use causeway_verbs::QueueError;
@@ -92,8 +92,8 @@ impl SendQueue {
         self.positions.refresh(map, counter, self.blocks())
     }
 
-    /// Returns whether the driver has posted an entry, and leaves the queue as it is. A counter that is
-    /// not granted counts as an entry: [`Self::has_next`] then breaks the queue.
+    /// Returns whether the driver has posted an entry, and leaves the queue as it is. A counter
+    /// that is not granted counts as an entry: [`Self::has_next`] then breaks the queue.
     pub fn is_posted(&self, map: &Map) -> bool {
         if self.positions.is_broken() || self.positions.waiting() > 0 {
             return !self.positions.is_broken();

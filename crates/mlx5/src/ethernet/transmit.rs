@@ -9,11 +9,12 @@
 //! if it must. A segmentation request that does not agree with the frame's headers, or a frame
 //! below 14 bytes, drops the frame; the entry then completes as if the frame had been sent. An
 //! entry that cannot be read, that names memory without permission, or whose frame is longer than
-//! [`limits::FRAME_BYTES_MAX`] (65,557 bytes), completes with an error, and its queue goes to the
-//! error state; posted entries are flushed with completions only if the driver asked for that and
-//! the queue can be read. A completion queue without room stops the send queue, too. A call takes
-//! at most [`limits::ENTRIES_PER_CALL_MAX`] (64) entries, and never waits. `hca::switch` is the
-//! caller, in the dispatcher's turn.
+//! [`limits::FRAME_BYTES_MAX`] (65,557 bytes) before a tag is inserted, completes with an error,
+//! and its queue goes to the error state; posted entries are flushed with completions only if the
+//! driver asked for that, the queue can be read, and the entry that failed is not malformed. A
+//! completion queue without room stops the send queue, too. A call takes at most
+//! [`limits::ENTRIES_PER_CALL_MAX`] (64) entries, and never waits. `hca::switch` is the caller, in
+//! the dispatcher's turn.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_verbs::region::{Regions, Rights};
@@ -60,8 +61,8 @@ enum Outcome {
     Empty,
 }
 
-/// Returns whether an entry waits in one of the adapter's send queues, and the number of queues that
-/// the call looked at. Takes no entry.
+/// Returns whether an entry waits in one of the adapter's send queues, and the number of queues
+/// that the call looked at. Takes no entry.
 pub fn has_frames(adapter: &Adapter<Function>) -> (bool, u32) {
     let function = adapter.queues();
     let ethernet = &function.objects.ethernet;

@@ -5,8 +5,9 @@
 //! from one sum over the payload that was taken while the payload was copied. A checksum that a
 //! sender left to the device is completed first, so that the frame in the receiver's memory is
 //! correct on every further way. A wrong checksum is reported, not dropped. `super::receive` calls
-//! the module for each piece, in the dispatcher's turn. A frame without IP gets no report, and a
-//! packet that is not whole in the frame no bit for its transport checksum.
+//! the module for each piece, in the dispatcher's turn. A frame without IP gets neither the sum nor
+//! bits of IP and transport, and a packet that is not whole in the frame, or a UDP datagram without
+//! checksum, no bit for its transport checksum.
 
 use causeway_wire::checksum::Sum;
 use causeway_wire::frame::{Frame, Protocol, Transport, Version};

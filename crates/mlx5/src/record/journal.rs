@@ -3,8 +3,9 @@
 //! A successful command that makes or changes an object is recorded with its whole input; the
 //! destruction of the object removes its entries. Changes of one object have keys of their own, by
 //! the fields that they select, so that the entries of an object are bounded and the last change of
-//! a field is the last entry that has it. Two kinds of objects change in other ways than by
-//! commands and are recorded by their present values: memory regions, and contexts of queue pairs.
+//! a field is the last entry that has it. Memory regions, which work requests change too, and
+//! contexts of queue pairs are recorded by their present values instead, limits of shared receive
+//! queues by words ([`super::progress`]).
 //!
 //! Queries, and commands without an effect, are not recorded. A hostile driver can fill the journal
 //! (64 MiB); then its own function has no record, and the next causewayd makes it report an

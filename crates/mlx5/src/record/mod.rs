@@ -9,7 +9,8 @@
 //! | command in progress | before its answer | answered, or executed again |
 //!
 //! Each commit takes effect as a whole or not at all, so that no completion is lost or written
-//! twice. Payload is not recorded: a work request that had not ended is executed again
+//! twice. The journal entries of a destroyed object are removed one by one, the first with the
+//! commit. Payload is not recorded: a work request that had not ended is executed again
 //! (`verbs::engine::resume` has the exceptions). A function without a record pays a branch for each
 //! completion.
 //!

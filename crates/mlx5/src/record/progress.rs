@@ -10,10 +10,10 @@
 //!
 //! The position of a work queue is that of the last work request that ended, so that a request in
 //! progress is taken again. The notes of `verbs::Queues` and the completions of the function
-//! ([`Function::push_completion`]) change the words, each with the commit of its completion or
-//! event, in the dispatcher's thread. A function without a record stores no words. `super::restore`
-//! reads the words after a restart of causewayd. No call fails: a store that the file refuses ends
-//! the record (`super`).
+//! ([`Function::push_completion`]) change the words, in the dispatcher's thread: with the commit of
+//! a completion or event, or in a commit of their own where there is none. A function without a
+//! record stores no words. `super::restore` reads the words after a restart of causewayd. No call
+//! fails: a store that the file refuses ends the record (`super`).
 
 use causeway_verbs::State;
 use causeway_wire::mlx5::work_queue::QueueState;
@@ -92,7 +92,7 @@ impl PairProgress {
         self.is_send_dirty
     }
 
-    /// Returns the progress after a reset: messages keep their numbers.
+    /// Returns the progress after a reset: sent messages keep their numbers, the rest is zero.
     pub fn reset(&self) -> Self {
         Self { sent: self.sent, ..Self::default() }
     }

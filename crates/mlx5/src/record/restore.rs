@@ -3,12 +3,14 @@
 //! The commands of the journal are executed again by their handlers, in the order in which they
 //! were recorded, each with the number that the object had. Then the words set positions and
 //! states, the redo entry's guest entry is written again, and the driver's command in progress is
-//! answered. All command doorbells are rung and all event vectors are raised once, because neither
-//! the doorbell nor the interrupt that was pending is recorded; both are harmless if nothing is
-//! pending.
+//! answered. All command doorbells are rung, if the driver has set the command queue up, and all
+//! event vectors are raised once, because neither the doorbell nor the interrupt that was pending
+//! is recorded; both are harmless if nothing is pending.
 //!
 //! Free numbers begin their generations anew (`verbs::number`). A record that cannot be restored
-//! leaves the function without objects ([`RestoreError`]); a damaged file is no panic.
+//! leaves the function without objects ([`RestoreError`]); a damaged file is no panic. A recorded
+//! command fails, and so does the restoration, if its driver destroyed an object that the command
+//! names, such as the protection domain of a queue pair or the receive queue of an interface.
 //! `causeway-hca` calls [`crate::restore`] once for a connection of a frontend, in the dispatcher's
 //! thread, after the memory and the registers of the frontend are back, before the first command or
 //! poll. The call takes the time of the recorded commands, and does not yield.
@@ -47,7 +49,7 @@ pub enum RestoreError {
     /// The file is not a record of this function.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Earlier processes ended while they restored the record.
+    /// Earlier processes ended while or soon after they restored the record.
     #[error("{times} earlier processes ended while or soon after they restored the record")]
     Interrupted {
         /// Number of restorations since the function was served.

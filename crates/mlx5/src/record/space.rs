@@ -1,14 +1,16 @@
 //! The memory behind the file of a record: allocated before it is used, and released afterwards.
 //!
 //! A store to a page of a sparse file that the host cannot provide ends in SIGBUS, and leaves the
-//! file with the state of before. So the record touches a page of its file only after
-//! [`RecordSpace::reserve`] has allocated it, in steps of [`RECORD_STEP_BYTES`] (16 KiB). A refusal
-//! is an answer: the record is given up, and the function goes on without it.
+//! file with the state of before. So the record writes to a page of its file only after
+//! [`RecordSpace::reserve`] has allocated it, in this process or in that of the record that is
+//! restored, in steps of [`RECORD_STEP_BYTES`] (16 KiB). A refusal is an answer: the record is
+//! given up, and the function goes on without it.
 //!
 //! The host's part is a [`RecordMemory`] (`hca::record_memory` for files), because this crate makes
-//! no system calls. A [`View`] alone is the space of a file that has all its memory. `super` and
-//! `super::heap` call the module in the dispatcher's thread, at most once for each journal entry
-//! and each new object; a range that is allocated already costs no call of the host.
+//! no system calls. A [`View`] alone is the space of a file that has all its memory. `super`,
+//! `super::heap` and `super::restore` call the module in the dispatcher's thread: for each journal
+//! entry that takes new memory, each new object, and each clearing and restoration; a range that is
+//! allocated already costs no call of the host.
 
 use std::ops::Range;
 

@@ -2,9 +2,10 @@
 //!
 //! A client of the control socket (`/v1/captures`) sends [`Begin`], then [`Fetch`] until the chunk
 //! is closed, or [`Stop`] or [`End`] before; the controller of the service answers in the thread of
-//! the connection. Captures are numbered by the daemon; a number is never reused. A capture without
-//! a fetch for 30 s ends by itself. A number that does not exist is refused, as is a capture beyond
-//! 16 in a group or 64 in the daemon, and a port or link that does not exist.
+//! the connection. Captures are numbered by the daemon; a number is not reused while the daemon
+//! runs. A capture without a fetch for 30 s ends by itself. A number that does not exist is
+//! refused, as is a capture beyond 16 in a group or 64 in the daemon, and a port or link that does
+//! not exist.
 
 use crate::{CaptureChunk, CaptureSpec, CaptureView, TypedRequest};
 

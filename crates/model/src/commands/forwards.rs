@@ -4,8 +4,9 @@
 //! --all`, which listens and connects; it opens no socket for a forward. At most
 //! [`FORWARDS_MAX`](crate::limits::FORWARDS_MAX) (256) forwards; a further forward, a name in use,
 //! or a source of another forward is refused. A port that an address names need not exist. A
-//! forward cannot be changed: it is deleted and added again. The control API, `causeway apply` and
-//! the start with the configuration file send the commands, and wait in their threads.
+//! forward cannot be changed: it is deleted and added again. The control API (`GET /metrics` too),
+//! `causeway apply` and the start (configuration file and state file) send the commands, and wait
+//! in their threads.
 
 use crate::{ForwardSpec, ForwardTask, ForwardView, ForwarderReport, Name, TypedRequest};
 

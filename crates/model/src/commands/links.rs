@@ -6,8 +6,9 @@
 //! [`LINKS_MAX`](crate::limits::LINKS_MAX) (1,024) links; a further link, a name in use, or a group
 //! that does not exist is refused. [`Show`] and [`Delete`] refuse a link that does not exist.
 //!
-//! The control API, `causeway apply` and the VNET language send the commands from their threads;
-//! [`Keep`] is for the configuration file at the start, and [`Reload`] for SIGHUP.
+//! The control API, `causeway apply` and the VNET language send the commands from their threads.
+//! The thread `lifecycle` of the daemon sends [`Keep`] at the start (configuration file and state
+//! file), [`Reload`] at SIGHUP, and [`Delete`] for all links at the end.
 
 use crate::{LinkSpec, LinkView, Name, TypedRequest};
 

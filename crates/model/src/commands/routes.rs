@@ -1,11 +1,12 @@
 //! Commands about routes ([`crate::RouteSpec`]), answered by the Ethernet service.
 //!
-//! Routes are numbered from 1 by the daemon; a number is never reused. A route cannot be changed:
-//! it is deleted and added again. At most [`ROUTES_MAX`](crate::limits::ROUTES_MAX) (16,384)
-//! routes. A further route, a route that equals another, and a route whose group, port or link does
-//! not exist are refused, and so is the deletion of a number without a route. Deleting a port or
-//! link deletes the routes that name it. The control API, `causeway apply`, the VNET language and
-//! the start with the configuration file send the commands, and wait in their threads.
+//! Routes are numbered from 1 by the daemon; a number is not reused while the daemon runs. A route
+//! cannot be changed: it is deleted and added again. At most
+//! [`ROUTES_MAX`](crate::limits::ROUTES_MAX) (16,384) routes. A further route, a route that equals
+//! another, and a route whose group, port or link does not exist are refused, and so is the
+//! deletion of a number without a route. Deleting a port or link deletes the routes that name it.
+//! The control API, `causeway apply`, the VNET language and the start (configuration file and state
+//! file) send the commands, and wait in their threads.
 //!
 //! A start and `causeway apply` put routes in force before the ports that the routes apply to:
 //! [`Prepare`] adds a route whose port or link may be missing, and [`Add`] completes it later.

@@ -6,12 +6,12 @@
 //!
 //! | resolver | caller |
 //! |---|---|
-//! | [`resolve`] | threads of the control socket and the VNET language; the start, for a VNET file |
-//! | [`resolve_later`] | the start, for the links of the configuration file |
+//! | [`resolve`] | threads of the control socket and the VNET language; the start, for a VNET file; threads of the link service (`link::io::names`) |
+//! | [`resolve_later`] | the start, for the links of the configuration file and the state file; comparisons with them |
 //! | [`assume_resolved`] | [`crate::draft::LinkDraft::problems`], which needs any address to check |
 //!
 //! The link service resolves the names of its links again at intervals, except while the peer
-//! answers: in threads and by a function of its own (`link::io::names`).
+//! answers.
 //!
 //! [`resolve`] blocks for as long as the system's resolver needs, so it must not run in a
 //! dispatcher; it returns at most [`RESOLVED_MAX`] (16) addresses and caches none. If it fails, the

@@ -2,9 +2,9 @@
 //!
 //! [`LinkDraft`] holds the given values and nothing more. [`LinkDraft::into_spec`] fills in
 //! defaults, checks which keys the kind accepts and requires, resolves the peer's name and returns
-//! the [`LinkSpec`] that the `link` service opens. `causewayd` calls it: in its start for the file,
-//! and in threads of the control socket and the VNET language for commands. `causeway` uses
-//! [`LINK_FIELDS`] alone, for its options.
+//! the [`LinkSpec`] that the `link` service opens. `causewayd` calls it: in its start for the
+//! configuration file and the state file, and in threads of the control socket and the VNET
+//! language for commands. `causeway` uses [`LINK_FIELDS`] alone, for its options.
 //!
 //! The module opens no socket and reads no key file. It resolves names only by the [`Resolver`] of
 //! its caller, which may block. It does not compare links: names and addresses in use are refused

@@ -45,7 +45,8 @@ pub struct KindDefinition {
     /// Whether frontends do not reconnect after the daemon was away. The holder keeps such
     /// frontends by default.
     pub loses_frontend: bool,
-    /// Whether processes resume their endpoints through the next daemon: a stop leaves the port to them.
+    /// Whether processes resume their endpoints through the next daemon: a stop leaves the port to
+    /// them.
     pub resumes: bool,
     /// The packets that a capture at the port has; `None` if the port cannot be captured.
     pub captures: Option<CaptureFormat>,
@@ -169,7 +170,7 @@ fn map_of<T: Serialize>(options: &T) -> Map<String, Value> {
 }
 
 impl KindDefinition {
-    /// Returns a kind whose ports have a guest, and no other property.
+    /// Returns a kind of ports with a guest and a frontend, and no other property.
     pub const fn new<T: PortOptions>(
         name: &'static str,
         help: &'static str,

@@ -186,7 +186,8 @@ pub struct PortSpec {
     pub name: Name,
     /// The group (tenant) of the port.
     pub group: Name,
-    /// Socket at which the daemon listens for the frontend; empty for a port without frontends.
+    /// Socket at which the daemon listens for the frontend, or to which it connects
+    /// ([`SocketAccess::connect`]); empty for a port without frontends.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub socket: PathBuf,
     /// Limit of guest memory that the daemon touches before the guest does, and is therefore

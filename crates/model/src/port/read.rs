@@ -6,8 +6,9 @@
 //! main thread (configuration file), in `lifecycle` (state file), or in that of a connection.
 //!
 //! All problems of keys and values are reported at once, a later failed condition alone. Unknown
-//! keys are refused, with a suggestion. The module does not compare ports with each other, does not
-//! check that the group exists, and touches no file. JSON's `null` counts as not given.
+//! keys are refused, with a suggestion. The module does not compare ports with each other and does
+//! not check that the group exists. The only files that it reads are those of the machine's
+//! identity and host name, for derived defaults. JSON's `null` counts as not given.
 
 use std::path::{Path, PathBuf};
 

@@ -2,8 +2,8 @@
 //!
 //! Tools group ports by VM: one machine has a network device, a socket device and an adapter, each
 //! a port. The key `vm` names the machine. Without the key, [`vm_name`] derives the name from the
-//! port's: `vm1-net`, `vm1-net2` and `vm1-vsock` belong to `vm1`. The daemon does not read the key,
-//! and ports of several groups may belong to a VM.
+//! port's: `vm1-net`, `vm1-net2` and `vm1-vsock` belong to `vm1`. In the daemon the socket service
+//! alone reads the key, for forwards that name a VM. Ports of several groups may belong to a VM.
 
 use crate::Name;
 use crate::schema::{DefaultValue, Field, text};

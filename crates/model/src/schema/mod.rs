@@ -10,10 +10,10 @@
 //!
 //! `causewayd` reads the tables of its configuration (main thread), of the state file (`lifecycle`)
 //! and of requests (thread of the connection): [`crate::port::read()`],
-//! [`crate::draft::LinkDraft::read`], the `read` of [`crate::RouteSpec`], [`crate::RuleSpec`] and
-//! [`crate::ForwardSpec`], and the modules [`crate::settings`] and, in the daemon, `config::state`
-//! and `api`. `causeway` reads its command line by [`FieldInfo::read`] and [`read`], in its main
-//! thread. No dispatcher calls the module.
+//! [`crate::draft::LinkDraft::read`], [`crate::RouteSpec::read`],
+//! [`crate::RuleSpec::read_with_index`], [`crate::ForwardSpec::read`], the module
+//! [`crate::settings`] and, in the daemon, `config` and `api`. `causeway` reads its command line by
+//! [`FieldInfo::read`] and [`read`], in its main thread. No dispatcher calls the module.
 //!
 //! ```
 //! use causeway_model::schema::{self, DefaultValue, Field, ValueType};

@@ -1,9 +1,9 @@
 //! The macro that declares a struct and the fields of its table.
 //!
-//! Kinds of ports and links declare their keys by it, each once; readers, help texts and printers
-//! use the fields ([`crate::schema`]). The macro checks nothing at run time and declares no parser:
-//! [`check`](super::check()) and serde do. The order of members is the order of printing. Two
-//! members with one key are not detected.
+//! Kinds of ports, links, groups, routes, rules, forwards and settings declare their keys by it,
+//! each once; readers, help texts and printers use the fields ([`crate::schema`]). The macro checks
+//! nothing at run time and declares no parser: [`check`](super::check()) and serde do. The order of
+//! members is the order of printing. Two members with one key are not detected.
 
 /// Declares a struct with its JSON form, and the [`Field`](crate::schema::Field)s of its table.
 ///

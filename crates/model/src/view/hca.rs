@@ -3,7 +3,8 @@
 //!
 //! The HCA service fills them in, in the thread of its shard, for `GET /v1/hcas` and `GET
 //! /v1/hcas/PORT` ([`crate::commands::hca`]); `causeway hca` prints them. The values are samples;
-//! counters count since the port was added. The view of one adapter has at most
+//! counters count since the port was added, those of register accesses since its last frontend
+//! disconnected. The view of one adapter has at most
 //! [`HCA_QUEUE_PAIRS_SHOWN_MAX`](crate::limits::HCA_QUEUE_PAIRS_SHOWN_MAX) queue pairs, those of a
 //! list have none: [`HcaView::queue_pairs_omitted`] is the number of the others.
 
@@ -77,8 +78,8 @@ pub struct HcaView<F: ViewForm = Typed> {
 pub struct HcaQueuePairView<F: ViewForm = Typed> {
     /// Number, as the guest's programs show it.
     pub number: u32,
-    /// Transport service: `RC`, `UC`, `UD`, `GSI` (general services) or `registration` (changes
-    /// memory regions only).
+    /// Transport service: `RC`, `UC`, `UD`, `XRC-INI` and `XRC-TGT` (extended connections), `GSI`
+    /// (general services) or `registration` (changes memory regions only).
     #[serde(rename = "type")]
     pub kind: F::Text<Cow<'static, str>>,
     /// State by the InfiniBand specification: `reset`, `init`, `ready to receive`, `ready to send`,

@@ -6,8 +6,9 @@
 //! Fields are added, never renamed or removed: a reader ignores fields of newer daemons, and a
 //! field that older daemons omit has a default. Counters end in `_total` and grow from 0 at the
 //! creation of their object (port, link, route, pair of endpoints); they end with it, and nothing
-//! resets them. Views are samples: values of different objects are not read at the same moment. The
-//! registry of the fabric and the services fill views in, in answers to commands
+//! resets them, except that counters of register accesses of an `hca` port begin at 0 again after
+//! its frontend disconnected. Views are samples: values of different objects are not read at the
+//! same moment. The registry of the fabric and the services fill views in, in answers to commands
 //! ([`crate::Command`]), in the threads of the command and of the shards; no view changes anything.
 
 mod connection;
@@ -358,7 +359,7 @@ pub struct LinkView<F: ViewForm = Typed> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(serialize = "", deserialize = "F::Spec<RouteSpec>: Deserialize<'de>"))]
 pub struct RouteView<F: ViewForm = Typed> {
-    /// Number of the route: from 1, never reused.
+    /// Number of the route: from 1, not reused while the daemon runs.
     pub index: u64,
     /// The configuration of the route.
     #[serde(flatten)]
@@ -373,7 +374,7 @@ pub struct RouteView<F: ViewForm = Typed> {
 /// A running capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureView {
-    /// Number of the capture, never reused.
+    /// Number of the capture, not reused while the daemon runs.
     pub capture: u64,
 }
 

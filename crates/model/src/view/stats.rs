@@ -2,9 +2,10 @@
 //!
 //! The daemon fills them in for `GET /v1/info` and `GET /v1/stats`, from answers of every shard;
 //! `causeway info` and `causeway stats` read them. Counters of a port or link grow from 0 at its
-//! addition and end with it, counters of the daemon from 0 at its start; nothing resets them and no
-//! history is kept. Rates are computed by the reader from two samples and `uptime_seconds`. Objects
-//! are sampled one after the other, so sums of different objects need not agree.
+//! addition and end with it, counters of the daemon from 0 at its start; nothing resets them but
+//! those of register accesses (when a frontend of an `hca` port disconnects), and no history is
+//! kept. Rates are computed by the reader from two samples and `uptime_seconds`. Objects are
+//! sampled one after the other, so sums of different objects need not agree.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,12 +1,13 @@
 //! Commands about transport interfaces and tables of receive queues.
 //!
 //! Merging of received segments is not offered, so an interface that asks for it is refused (*bad
-//! parameter*), and so are an unknown hash, and a table without queues, of more than 1,024, or
-//! beyond its own capacity. A receive queue or table that a new object names must exist (*bad
-//! resource*). More than 1,024 objects of a kind are *limit exceeded*. A table cannot be destroyed
-//! while an interface uses it (*bad resource state*). An interface may be destroyed while a flow
-//! entry names it. Receive queues may be destroyed while a table or an interface names them: frames
-//! for them are then dropped.
+//! parameter*), and so are an unknown hash or dispatch, a change of other fields than merging, hash
+//! and loopback, and a table of another type of list, without queues, of more than 1,024, or beyond
+//! its own capacity. A list shorter than its count is *bad input length*. A receive queue or table
+//! that a new object names must exist (*bad resource*). More than 1,024 objects of a kind are
+//! *limit exceeded*. A table cannot be destroyed while an interface uses it (*bad resource state*).
+//! An interface may be destroyed while a flow entry names it. Receive queues may be destroyed while
+//! a table or an interface names them: frames for them are then dropped.
 //!
 //! `crate::command::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 

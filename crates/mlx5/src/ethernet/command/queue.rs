@@ -4,9 +4,10 @@
 //! they are ready, and in the error state if the driver asked for flushed completions. Receive
 //! queues are cyclic arrays with memory of their own; other types, queues of receive pools and
 //! hairpin queues (which forward frames inside a NIC) are refused with *bad parameter*, as are more
-//! than 2^15 entries or blocks, an unaligned doorbell record, too few pages and an unknown state.
-//! An unknown queue, completion queue or transport interface is *bad resource*; more than 1,024
-//! queues of a kind, or the pages of all queues, are *limit exceeded*. A completion queue cannot be
+//! than 2^15 entries or blocks, send blocks of other than 64 bytes, receive entries of less than 16
+//! or more than 2,048 bytes, an unaligned doorbell record, too few pages and an unknown state. An
+//! unknown queue, completion queue or transport interface is *bad resource*; more than 1,024 queues
+//! of a kind, or the pages of all queues, are *limit exceeded*. A completion queue cannot be
 //! destroyed while a queue completes to it. The present state of a queue is not checked: the driver
 //! may move it to any state. A reset or destroyed queue forgets its posted entries without
 //! completions. The handlers run in the dispatcher's turn.
