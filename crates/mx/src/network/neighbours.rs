@@ -1,10 +1,11 @@
 //! Neighbours: NICs of the same group in the same daemon. Messages between them stay in memory.
 //!
 //! `mx::exchange` takes the work that concerns neighbours and performs it with both networks, on
-//! the dispatcher's thread: at most 64 steps and 256 KiB in a turn, the rest in the next. A NIC
-//! that is also found on the network is a neighbour nevertheless, and packets from the network with
-//! its address are dropped. Work for a NIC that has been removed is dropped, and a packet that the
-//! receiving engine drops is counted by reason, as one of the network.
+//! the dispatcher's thread: at most 64 steps and about 256 KiB in a turn, the rest in the next. An
+//! eager message skips this queue if none waits before it and its receiver has room. A NIC that is
+//! also found on the network is a neighbour nevertheless, and packets from the network with its
+//! address are dropped. Work for a NIC that has been removed is dropped, and a packet that the
+//! receiving engine drops is counted by reason, at the NIC that sent it.
 
 use causeway_mxoe::driver::{Engine, Neighbours};
 use causeway_mxoe::local::{LocalWork, perform};
