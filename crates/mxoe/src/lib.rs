@@ -40,8 +40,9 @@
 //!
 //! # Modules
 //! [`driver`] joins the engine to rings, regions and frames; [`discovery`] finds the NICs of the
-//! network. Neither imports the host side (`causeway-message`): both sides share only the values of
-//! [`causeway_wire::mx`] and their encoding.
+//! network; [`local`] passes messages between NICs of one daemon without frames. None imports the
+//! host side (`causeway-message`): both sides share only the values of [`causeway_wire::mx`] and
+//! their encoding.
 //!
 //! # Limits
 //! [`limits`] has every bound. At a limit the engine defers requests ([`Admission::Later`]), or

@@ -12,6 +12,8 @@
 //! | received frame | one copy, from the receive buffer to its destination |
 //! | event | one copy into the ring |
 //!
+//! A message that waits (for the window, for order or for room) is copied once more.
+//!
 //! # Modules
 //! | module | content |
 //! |---|---|
