@@ -96,10 +96,10 @@ pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
 /// socket of the default size, which is 208 KiB.
 pub const HOST_MESSAGE_BYTES: u32 = 128 << 10;
 /// Connections of a port with host processes; each uses two file descriptors. A further connect is
-/// answered with a reset.
+/// answered as at [`HOST_CONNECTIONS_MAX`].
 pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
 /// Connections of a shard with host processes; listeners and handshakes count as well. A further
-/// connect is answered with a reset.
+/// connect of a guest is answered with a reset, and one of a process with `ERR`.
 pub const HOST_CONNECTIONS_MAX: usize = 16_384;
 /// Host processes of a port that have connected and not yet sent `CONNECT <port>`. A further
 /// process is closed at once and counted.
