@@ -45,8 +45,9 @@
 //! their encoding.
 //!
 //! # Limits
-//! [`limits`] has every bound. At a limit the engine defers requests ([`Admission::Later`]), or
-//! drops packets, which the peer retransmits. The engine does not encrypt or authenticate: a node
+//! [`limits`] has the bounds of the engine, [`driver::limits`] those of the driver. At a limit the
+//! engine defers requests ([`Admission::Later`]), or drops packets, which the peer retransmits. The
+//! engine does not encrypt or authenticate: a node
 //! on the path can read frames, and a NIC can forge its own frames only if the network lets it use
 //! another MAC. A [`Nic`] is driven by one thread at a time.
 

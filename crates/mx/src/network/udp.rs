@@ -2,7 +2,7 @@
 //!
 //! Datagrams are accepted from configured addresses only; others, frames in the name of a NIC at
 //! another address, frames in the name of this NIC except those of discovery, and frames of fewer
-//! than 12 or of 16,384 bytes or more are dropped. The NICs behind an address are
+//! than 14 or of 16,384 bytes or more are dropped. The NICs behind an address are
 //! learnt from received frames ([`super::address_table`]). Broadcasts, and frames to unknown NICs,
 //! are sent to all addresses; only the error of the last is reported. Nothing is encrypted: a node
 //! on the path can read and forge frames.

@@ -9,7 +9,8 @@
 //! answer. Packets of its endpoints ([`Discovery::record_activity`]) postpone the removal. A
 //! removed NIC is added again by its next announcement. A name belongs to the first NIC that
 //! reported it; if another NIC reports it, the first is queried, and removed (unless configured) if
-//! it does not answer for 30 s whether or not its endpoints send; the other NIC then gets the name.
+//! it does not answer for 30 s, even if its endpoints send; the other NIC gets the name with its
+//! next answer.
 //!
 //! This module is without I/O, like the engine: its inputs are frames and the time, its outputs
 //! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by

@@ -10,8 +10,8 @@
 //!
 //! Callers: `mx::network` (all endpoints of a NIC, one dispatcher), and `causeway-endpoint` in
 //! direct mode (its own endpoint). After one or more calls the owner calls [`TxPath::commit`];
-//! without it, wake-ups and all frames but full batches stay queued. The engine never sleeps: the
-//! owner waits for doorbells, frames and [`Engine::deadline`].
+//! without it, wake-ups and the last frames stay queued. The engine never sleeps: the owner waits
+//! for doorbells, frames and [`Engine::deadline`].
 
 use std::fmt::Debug;
 use std::io;

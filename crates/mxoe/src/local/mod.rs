@@ -26,8 +26,8 @@
 //! the status of the matching refusal of MXoE; a pull from such an endpoint ends with
 //! `BadRdmaWindow`, if the end of the peer was not reported first. If the sender's region is
 //! released or unmapped in the middle, pull and offer end with `BadRdmaWindow`; if it is the
-//! receiver's, the pull alone. The pull of a message that its sender cancelled ends with `Aborted`,
-//! as in a channel of two processes.
+//! receiver's, the pull does, and the offer succeeds with 0 bytes. The pull of a message that its
+//! sender cancelled ends with `Aborted`, as in a channel of two processes.
 //!
 //! Trust: an endpoint of the group names no other endpoint by itself; addresses and sessions in
 //! [`LocalWork`] come from the engine. Used by `causeway-mx` on the dispatcher's thread.
