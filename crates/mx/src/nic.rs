@@ -32,7 +32,7 @@ pub struct EndpointEntry {
     pub session: u32,
     /// Key that a connect must present.
     pub key: u32,
-    /// The process gets channels to other processes. A process in a guest, or one that declined
+    /// The process gets channels to other processes. A guest's process, or a process that declined
     /// channels in its `Hello`, does not.
     pub has_channels: bool,
     /// The process has the network itself: the daemon serves no rings of the endpoint.

@@ -1,8 +1,8 @@
 //! Requests of processes: endpoints, channels, names and regions. Each request gets one answer,
 //! except `Close`, `Disconnect` and `Unregion`, which have none.
 //!
-//! The first request must be `Hello`; a repeated `Hello` is answered again, as is one of another
-//! version of the protocol, which is noted for the operator. A request before it, a
+//! The first request must be `Hello`; a repeated `Hello` is answered again, and so is a `Hello` of
+//! another version of the protocol, which is noted for the operator. A request before it, a
 //! malformed request, or a `Region` without memory that can be lent disconnects the process. An
 //! `Open`, `Resume` or `Region` beyond a limit or without kernel resources, and an `Open` or
 //! `Resume` of a number in use, is answered with an `mx_return_t`, a `Connect` with a status

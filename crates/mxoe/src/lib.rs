@@ -3,8 +3,8 @@
 //! A [`Nic`] owns the endpoints of one MAC. Its inputs are frames,
 //! [requests](causeway_wire::mx::Request) and the time; its outputs go through [`Outside`]: frames,
 //! [events](causeway_wire::mx::Event), and reads and writes of regions. The engine connects,
-//! numbers, acknowledges, retransmits, and pulls large messages, whether or not the applications
-//! make calls.
+//! numbers, acknowledges, retransmits, and pulls large messages: in the daemon whether or not the
+//! applications make calls, in direct mode while the application calls its library.
 //!
 //! ```text
 //!   host side ── Request ──▶ ┌─────┐ ── frame ──▶ network

@@ -22,8 +22,9 @@
 //! `ERR <reason>\n` before its stream closes; if the guest has its most connections of all kinds,
 //! or no source port or descriptor is free, the stream closes without a line. A connect to a
 //! process does not block: a full backlog counts as refused. If the process shuts its stream down,
-//! the guest gets a shutdown; if its socket fails, both sides lose the connection, and the guest
-//! gets a reset. A process cannot send file descriptors, and its connections end with the daemon.
+//! the guest gets a shutdown; if its socket fails, or waking it repeatedly takes too long, both
+//! sides lose the connection, and the guest gets a reset. A process cannot send file descriptors,
+//! and its connections end with the daemon.
 
 mod listeners;
 mod tokens;

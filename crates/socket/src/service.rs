@@ -3,7 +3,7 @@
 //! The shard calls [`Socket`] as its [`Service`]: `transmit` for transmit queues, `deliver` for
 //! receive queues, [`crate::host`] for ready sockets, and [`Service::tick`] for deadlines: expiry,
 //! handshakes, pauses, stalls and credit requests. Deliveries that a call causes are collected and
-//! made at its end, for each port once.
+//! made at its end, in at most four rounds; the rest follows in the turns of the ports.
 //!
 //! A CID is unique in a group; a second port with the same CID cannot be added, nor a port with a
 //! ledger or host socket that cannot be opened. A guest that is paused keeps its connections; a

@@ -1,4 +1,5 @@
-//! Neighbours: NICs of the same group in the same daemon. Messages between them stay in memory.
+//! Neighbours: NICs of the same group in the same daemon, and the NIC itself. Messages between them
+//! stay in memory.
 //!
 //! `mx::exchange` takes the work that concerns neighbours and performs it with both networks, on
 //! the dispatcher's thread: at most 64 steps and about 256 KiB in a turn, the rest in the next. An
@@ -33,7 +34,8 @@ impl<F: FindNetwork> Neighbours<EndpointOwner, CarrierOutput> for Engines<'_, F>
 }
 
 impl NicNetwork {
-    /// Adds a neighbour.
+    /// Adds a neighbour. Without a free place among the 1,024 known NICs of the engine nothing is
+    /// added or reported, and the two NICs do not reach each other.
     pub fn add_neighbour(&mut self, now: u64, nic: NicId) {
         self.engine.nic.nic_add_local(now, nic, &mut self.engine.tx_path);
     }

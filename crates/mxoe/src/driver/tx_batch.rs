@@ -12,7 +12,7 @@
 //! dropped frame is like a frame lost in the network: the engine or the peer repeats the packet.
 //! Frames leave in order; nothing waits for their arrival. Filled through
 //! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit);
-//! a further frame sends 64 waiting ones first.
+//! if 64 frames wait, a further frame sends them first.
 
 use std::convert::Infallible;
 use std::io;
