@@ -9,10 +9,10 @@
 //! go first. Within a connection the order is: request or answer, data, credit, shutdown. Small
 //! data of one stream shares a buffer until the batch (the packets of one call of the shard) ends;
 //! messages do not share. If the receiver has no buffer or its kernel's queue is full, the packet
-//! stays queued ([`crate::stall`] bounds the time). A buffer without room for a header and one
-//! byte, or a buffer that is not granted, closes the receiver's port; data in memory that the
-//! sender did not grant closes the sender's port. The module does not check credit: the sender's
-//! side did.
+//! stays queued ([`crate::stall`] bounds the time if a sender stands still for it). A buffer
+//! without room for a header and one byte, or a buffer that is not granted, closes the receiver's
+//! port; data in memory that the sender did not grant closes the sender's port. The module does not
+//! check credit: the sender's side did.
 //!
 //! # Budget
 //! A data packet costs one copy from the sender's descriptors, and a header of 44 bytes per receive

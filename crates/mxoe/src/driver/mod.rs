@@ -12,7 +12,9 @@
 //! | received frame | one copy, from the receive buffer to its destination |
 //! | event | one copy into the ring |
 //!
-//! A message that waits (for the window, for order or for room) is copied once more.
+//! An eager message to the network is copied twice more: into the buffer that is kept until its
+//! acknowledgement, and into its frame. A received message that waits (for order or room) is copied
+//! once more.
 //!
 //! # Modules
 //! | module | content |
