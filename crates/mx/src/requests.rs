@@ -6,10 +6,11 @@
 //! malformed request, or a `Region` without memory that can be lent disconnects the process. An
 //! `Open`, `Resume` or `Region` beyond a limit or without kernel resources, and an `Open` or
 //! `Resume` of a number in use, is answered with an `mx_return_t`, a `Connect` with a status
-//! (`mx_status_code_t`); a `Find` or `Name` without a result with `known` 0. Requests that are
-//! unread when a process ends are discarded. Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of
-//! a user on a NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`]
-//! (8,192) of a NIC, and the quotas of `mx::quotas`.
+//! (`mx_status_code_t`); a `Find` or `Name` without a result with `known` 0. Requests that a host
+//! process sent before it closed its socket are performed, unless its rate is used up; requests
+//! that are unread at a disconnect are discarded. Limits: [`ENDPOINTS_PER_USER_MAX`] (224)
+//! endpoints of a user on a NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process,
+//! [`REGIONS_PER_NIC_MAX`] (8,192) of a NIC, and the quotas of `mx::quotas`.
 //!
 //! For an endpoint that is not open or of another process, `Close`, `Disconnect` and `Unregion`
 //! have no effect, `Connect` ends with `BadEndpoint`, and `Region` disconnects a host process, and

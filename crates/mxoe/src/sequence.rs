@@ -8,7 +8,9 @@
 //! [`IN_FLIGHT_MAX`](crate::limits::IN_FLIGHT_MAX) (255) messages in flight, numbers in use never
 //! meet. The module is arithmetic: choice and change of the generation are in [`peer`](crate::peer)
 //! and [`connect`](crate::connect). No operation fails: counts wrap within their generation. Used
-//! by the modules that check, send or refuse packets with numbers.
+//! by these modules, [`connect_request`](crate::connect_request), [`transmit`](crate::transmit),
+//! [`receive_order`](crate::receive_order), [`refusal`](crate::refusal) and
+//! [`sequence_conflict`](crate::sequence_conflict).
 
 /// The bits of a number that count; the upper two are the generation.
 const COUNT_BITS: u16 = 0x3fff;

@@ -3,8 +3,8 @@
 //!
 //! `crate::service` delivers to scheduled ports at the end of a call, `crate::deliver` closes
 //! buffers and clears resets from ledgers. The lists keep their capacity; a port stands in each at
-//! most once, and is found by a scan. A port that is gone is skipped by its caller. All of it runs
-//! in the thread of the shard.
+//! most once, and is found by a scan. `crate::transmit` and `crate::deliver` note ports. A port
+//! that is gone is skipped by its caller. All of it runs in the thread of the shard.
 
 use causeway_fabric::PortId;
 
