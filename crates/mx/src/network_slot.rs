@@ -2,6 +2,10 @@
 //!
 //! The dispatcher asks for the first deadline of all NICs after each turn, in which a few of them
 //! worked. The deadline of a network is kept until the network is borrowed for a change.
+//!
+//! The slot is empty while `mx::exchange` has taken the network out, to work with it and with its
+//! neighbours; then it returns `None`, and its deadline is `u64::MAX`. Owned by a `LocalNic`, on
+//! the dispatcher's thread.
 
 use std::cell::Cell;
 

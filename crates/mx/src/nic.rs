@@ -3,11 +3,11 @@
 //! A NIC is an MX address with up to 255 endpoints. A [`LocalNic`] exists as long as its port.
 //! Endpoint numbers are 0 to 254, each open at most once; a request to open a number in use, or any
 //! number while none is free, is answered with `MX_BUSY`. Numbers of endpoints that survived a
-//! daemon are not assigned by a request to open. A request to resume gets any number that no
-//! process of this daemon has: it is not checked that the process had the endpoint before. This
-//! module assigns numbers and creates the memory of channels (a sealed memfd); it passes no
-//! messages, and its quotas are in `mx::requests`. Used by `mx::service` and the modules beside it,
-//! on the dispatcher's thread.
+//! daemon are not assigned by a request to open. A request of a host process to resume gets any
+//! number that no process of this daemon has: it is not checked that the process had the endpoint
+//! before. This module assigns numbers and creates the memory of channels (a sealed memfd); it
+//! passes no messages and checks no quotas (`mx::requests` and `mx::connects` do). Used by
+//! `mx::service` and the modules beside it, on the dispatcher's thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,8 +32,8 @@ pub struct EndpointEntry {
     pub session: u32,
     /// Key that a connect must present.
     pub key: u32,
-    /// The process can map memory of the daemon, so that it gets channels to other processes. A
-    /// process in a guest cannot.
+    /// The process gets channels to other processes. A guest's process, or a process that declined
+    /// channels in its `Hello`, does not.
     pub has_channels: bool,
     /// The process has the network itself: the daemon serves no rings of the endpoint.
     pub is_direct: bool,
@@ -62,7 +62,7 @@ pub struct LocalNic {
     pub ways_total: u64,
     /// Number of refused processes and endpoints.
     pub refused_total: u64,
-    /// Number of answered requests.
+    /// Number of requests that were read, also of those without an answer.
     pub asked_total: u64,
     /// The guest whose processes use the NIC, if it has one.
     pub guest: Option<GuestOfNic>,

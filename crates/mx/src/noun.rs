@@ -4,7 +4,8 @@
 //! (`announced`). A peer that two NICs of this host know has two entries. Peers of links are in
 //! `/v1/links`.
 //!
-//! The daemon calls the handler on the thread of a connection; `causeway peer` prints the reply.
+//! The daemon calls the handler on the thread of a connection, and `mx::control` answers the
+//! command in it. `causeway peer` prints the reply, and the page of `causeway web` shows it.
 
 use causeway_model::commands::peers::List;
 use causeway_model::{NounCall, NounDefinition, NounError, NounResult};

@@ -1,12 +1,13 @@
 //! Descriptors of local processes, for peers that read large messages from their memory.
 //!
-//! A pidfd gives access beyond the liveness of a process. The daemon therefore passes only pidfds of
-//! processes of the same user in its own PID namespace, which the recipient could open itself.
+//! A pidfd gives access beyond the liveness of a process. The daemon therefore passes only pidfds
+//! of processes of the same user in its own PID namespace, which the recipient could open itself.
 //!
 //! Without such a pidfd a process has no direct reads: large messages go through the channel, and
 //! everything else works. A failed system call or an unclear PID namespace counts as no pidfd. This
 //! module opens pidfds; it reads no memory, sends no signals and does not watch the process (its
-//! socket does). Called once per process, by `mx::service` at its attachment.
+//! socket does). Called once per process, by `mx::service` at its attachment; `mx::connects` passes
+//! the pidfds with channels.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;

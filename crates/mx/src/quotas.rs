@@ -3,18 +3,20 @@
 //! Limits per user and group: [`REGIONS_PER_USER_MAX`] (6,144) regions of together
 //! [`REGION_BYTES_PER_USER_MAX`] (64 GiB), and [`ENDPOINTS_HELD_PER_USER_MAX`] (320) endpoints;
 //! over all users [`REGIONS_MAX`] (28,672) regions, without a common limit of bytes or endpoints.
-//! Processes of a group whose user is unknown count as one user, as do all processes of a guest. A charge beyond a quota returns
-//! false without effect, and the request is answered with an error.
+//! Processes of a group with an unknown user count as one user, as do all processes of a guest. A
+//! charge beyond a quota returns false without effect, and the request is answered with an error:
+//! an open or a region with `MX_NO_RESOURCES`, a connect that needs rings with `NoResources`.
 //!
 //! The quotas apply to all NICs of a group together, because mappings and memory are shared
 //! resources of the daemon. Groups are tenants: users of different groups have separate quotas even
-//! if the kernel sees the same user. Endpoints in direct mode are not charged, since the daemon
-//! holds nothing of them.
+//! if the kernel sees the same user. Endpoints without rings of the daemon (in direct mode, or with
+//! channels alone) are not charged.
 //!
 //! The accounts are a global table with a lock, because dispatchers of different groups share
 //! [`REGIONS_MAX`]; the lock is held for a sum over the users. A [`ProcessQuota`] returns its
-//! charges when it is dropped. Called by `mx::requests` and `mx::service`, on the dispatchers'
-//! threads; the answer beyond a quota is `MX_NO_RESOURCES`.
+//! charges when it is dropped. Held by `mx::client`; charged by `mx::requests` and
+//! `mx::session_requests`, reduced by them, `mx::service` and `mx::sessions`, on the dispatchers'
+//! threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

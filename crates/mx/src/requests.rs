@@ -1,20 +1,24 @@
 //! Requests of processes: endpoints, channels, names and regions. Each request gets one answer,
 //! except `Close`, `Disconnect` and `Unregion`, which have none.
 //!
-//! The first request must be `Hello`; a repeated `Hello` is answered again. A request before it, a
+//! The first request must be `Hello`; a repeated `Hello` is answered again, and so is a `Hello` of
+//! another version of the protocol, which is noted for the operator. A request before it, a
 //! malformed request, or a `Region` without memory that can be lent disconnects the process. An
 //! `Open`, `Resume` or `Region` beyond a limit or without kernel resources, and an `Open` or
 //! `Resume` of a number in use, is answered with an `mx_return_t`, a `Connect` with a status
-//! (`mx_status_code_t`); a `Find` or `Name` without a result with `known` 0. Requests that are
-//! unread when a process ends are discarded. Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of
-//! a user on a NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`]
-//! (8,192) of a NIC, and the quotas of `mx::quotas`.
+//! (`mx_status_code_t`); a `Find` or `Name` without a result with `known` 0. Requests that a host
+//! process sent before it closed its socket are performed, unless its rate is used up; requests
+//! that are unread at a disconnect are discarded. Limits: [`ENDPOINTS_PER_USER_MAX`] (224)
+//! endpoints of a user on a NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process,
+//! [`REGIONS_PER_NIC_MAX`] (8,192) of a NIC, and the quotas of `mx::quotas`.
 //!
-//! For an endpoint of another process, `Close`, `Disconnect` and `Unregion` have no effect,
-//! `Connect` ends with `BadEndpoint`, and `Region` disconnects the process, as it does on a NIC
-//! without a network. `mx::service` reads the requests and limits their rate; `mx::connects`
-//! decides about connects; messages do not pass here. Answers are queued, and sent when the process
-//! reads.
+//! For an endpoint that is not open or of another process, `Close`, `Disconnect` and `Unregion`
+//! have no effect, `Connect` ends with `BadEndpoint`, and `Region` disconnects a host process, and
+//! is answered with `MX_NO_RESOURCES` to a guest's process. `Region` for an endpoint without rings
+//! disconnects too. `mx::service` reads the requests, limits their rate and calls
+//! `MxService::answer` on the dispatcher's thread; `mx::connects` decides about connects, and
+//! `mx::session_requests` serves requests with memory of a guest; messages do not pass here.
+//! Answers are sent at once, or queued while the socket is full.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -160,7 +164,8 @@ impl MxService {
         Ok(())
     }
 
-    /// Connects two endpoints of this host. Answers with the reason if that is not possible.
+    /// Connects two endpoints of this host. Answers that the process must connect by its network
+    /// instead, or the reason if no connection is possible.
     fn answer_connect(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,10 +1,10 @@
 //! The service of one group: attachment of processes, their turns, and NICs of ports.
 //!
-//! [`MxService`] accepts the processes that connect to the socket of a NIC, gives each turn of the
-//! dispatcher to a process, to the rings of an endpoint or to a carrier, and disconnects processes
-//! that broke a rule, left 1,024 messages unread, or are too slow to wake. Their endpoints close.
-//! Answers to single requests are in `mx::requests`, connects in `mx::connects`, frames in
-//! `mx::network`.
+//! [`MxService`] attaches the processes that connect to the socket of a NIC, serves a process, the
+//! rings of an endpoint, a carrier or the notices of guests' sessions in each turn of the
+//! dispatcher, and disconnects processes that broke a rule, left 1,024 messages unread, or are too
+//! slow to wake. Their endpoints close. Answers to single requests are in `mx::requests`, connects
+//! in `mx::connects`, guests' sessions in `mx::sessions`, frames in `mx::network`.
 //!
 //! A turn answers at most [`REQUESTS_PER_TURN_MAX`] (32) requests of a process. Requests that cost
 //! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]): 1,000 a second
@@ -12,10 +12,10 @@
 //! beyond its rate is paused for at least [`PAUSE_NS`] (10 ms), and its requests wait in its
 //! socket. The socket of a process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
 //! [`CLIENTS_PER_USER_MAX`] (224) per user and NIC is closed without an answer, as is that of a
-//! user with 128 received descriptors that wait for their close, or whose wake-ups took too long; a
-//! refusal is counted and noted for the operator. A port whose MAC or hostname a NIC of the group
-//! has is refused. The removal of a NIC disconnects its processes; endpoints in direct mode
-//! continue without it.
+//! user with more than 128 received descriptors that wait for their close, or with wake-ups that
+//! took too long; a refusal is counted and noted for the operator. A port is refused if a NIC of
+//! the group has its MAC or hostname, or if its carrier cannot be opened. The removal of a NIC
+//! disconnects its processes; endpoints in direct mode continue without it.
 //!
 //! The *value* of a process is the number by which the dispatcher watches its socket. The service
 //! sees no message of a channel, matches nothing, and never waits for a process. Called by
@@ -141,8 +141,8 @@ impl MxService {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
     }
 
-    /// Sends a message with descriptors to a process, or queues it; pauses a process that does not
-    /// read.
+    /// Sends a message with descriptors to a process, or queues it. Pauses a process if the kernel
+    /// refuses its descriptors at present, or if waking it takes long.
     pub(crate) fn notify(&mut self, client: u32, message: &DaemonMessage, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
         told.notify(message, fds);
@@ -266,8 +266,8 @@ impl MxService {
         self.perform_actions(cx, port);
     }
 
-    /// Disconnects the marked processes, and watches sockets with unsent messages. Disconnecting may
-    /// mark others.
+    /// Disconnects the marked processes, and watches sockets with unsent messages. Disconnecting
+    /// may mark others.
     pub(crate) fn disconnect_marked(&mut self, cx: &mut Context<'_>) {
         if !self.attention.take() {
             return;
@@ -285,7 +285,8 @@ impl MxService {
         self.clients.iter_mut().for_each(|(value, client)| client.watch_room(cx, *value));
     }
 
-    /// Passes packets of a NIC to its neighbours, and performs the actions that their networks noted.
+    /// Passes packets of a NIC to its neighbours, and performs the actions that their networks
+    /// noted.
     pub(crate) fn perform_actions(&mut self, cx: &mut Context<'_>, port: PortId) {
         let mut receivers = self.exchange(cx, port);
         self.perform_noted(cx, port);
@@ -398,7 +399,8 @@ impl MxService {
         }
     }
 
-    /// Returns whether the rings of an endpoint are empty and wait for nothing: most polls find that.
+    /// Returns whether the rings of an endpoint are empty and wait for nothing: most polls find
+    /// that.
     #[inline]
     fn is_idle(&self, owner: SourceOwner) -> bool {
         let SourceOwner::Endpoint(port, endpoint) = owner else { return false };

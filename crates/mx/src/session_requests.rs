@@ -1,10 +1,13 @@
 //! Requests of guests' processes with memory: rings of an endpoint, and regions.
 //!
-//! Rings that lie in adjacent memory of the guest are used there. Others are mirrored: their pages are
-//! mapped once more, as one row of bytes ([`causeway_memory::Map::mirror`]). Either is zeroed and
-//! formatted before the answer. Regions stay lists of
-//! ranges, from which payload is read and to which it is written in place. All other requests are
-//! those of host processes (`mx::requests`).
+//! Rings that lie in adjacent memory of the guest are used there. Others are mirrored: their pages
+//! are mapped once more, as one row of bytes ([`causeway_memory::Map::mirror`]). Either is zeroed
+//! and formatted before the answer. Regions stay lists of ranges, from which payload is read and to
+//! which it is written in place. All other requests are those of host processes (`mx::requests`).
+//!
+//! A request beyond a limit, or with memory that is revoked or lies in too many places, is answered
+//! with `MX_NO_RESOURCES` and noted for the operator; an offer that breaks a rule disconnects the
+//! process. Called by `mx::requests`, in a turn of the service's gate on the dispatcher's thread.
 
 use std::sync::Arc;
 
@@ -137,8 +140,8 @@ impl MxService {
         Ok(())
     }
 
-    /// Returns the offered rings as one row of bytes, and the number of pages that were mirrored for it,
-    /// in runs.
+    /// Returns the offered rings as one row of bytes, and the number of pages that were mirrored
+    /// for it, in runs.
     fn row(
         &self,
         cx: &mut Context<'_>,
@@ -242,9 +245,9 @@ impl MxService {
     }
 }
 
-/// Returns how many more runs of pages the rings of a port may have: the port has `own`, and all ports
-/// have `all`. A port may have half of those that others leave, so that each further port finds some;
-/// but enough for one endpoint while there are as many.
+/// Returns how many more runs of pages the rings of a port may have: the port has `own`, and all
+/// ports have `all`. A port may have half of those that others leave, so that each further port
+/// finds some; but enough for one endpoint while there are as many.
 fn runs_left(own: usize, all: usize) -> usize {
     let free = MIRROR_RUNS_MAX.saturating_sub(all);
     let of_others = all.saturating_sub(own);

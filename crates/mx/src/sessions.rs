@@ -6,19 +6,23 @@
 //! registered memory of the guest.
 //!
 //! # Revocation
-//! Every call of the service is a *turn* of the gate, and begins by dropping what was revoked: rings
-//! with their endpoint, regions, or all of a session. Between two turns nothing of a session's memory
-//! is in use: `mxoe` copies lent bytes of unsent frames before its turn ends. A revoked endpoint is
-//! closed without a look at its rings, so that requests in it are lost, and peers learn that it closed.
+//! Every call of the service that may touch memory of a session is a *turn* of the gate: addition
+//! and removal of a port, service of a source, events of a socket, and timers. A turn begins by
+//! dropping the revoked memory: rings with their endpoint, regions, or all of a session. Between
+//! two turns nothing of a session's memory is in use: `mxoe` copies lent bytes of unsent frames
+//! before its turn ends. A revoked endpoint is closed without a look at its rings, so that requests
+//! in it are lost, and peers learn that it closed.
 //!
-//! All that was revoked is detached before anything else happens. The closes behind it take time for
-//! each peer of an endpoint, so at most [`CLOSES_PER_TURN_MAX`] (16) follow in a turn. Until its close a
-//! detached endpoint keeps its number, and events for it are lost.
+//! All that was revoked is detached before anything else happens. The closes behind it take time
+//! for each peer of an endpoint, so at most [`CLOSES_PER_TURN_MAX`] (16) follow in a turn, except
+//! at the removal of the NIC. Until its close a detached endpoint keeps its number, and events for
+//! it are lost.
 //!
 //! # Limits
-//! The rings of the endpoints of a port lie in at most [`RUNS_PER_PORT_MAX`](crate::limits::RUNS_PER_PORT_MAX) runs of pages; an open
-//! beyond is answered with `MX_NO_RESOURCES`, as is memory in too many places. Other offers that break
-//! a rule end the session. Quotas are the port's ([`User::Guest`]).
+//! The rings of the endpoints of a port lie in at most
+//! [`RUNS_PER_PORT_MAX`](crate::limits::RUNS_PER_PORT_MAX) runs of pages; an open beyond is
+//! answered with `MX_NO_RESOURCES`, as is memory in too many places. Offers that break a rule end
+//! the session. Quotas are those of the NIC's port ([`User::Guest`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -114,7 +118,7 @@ impl GrantUse {
 /// The sessions of the NICs of a group.
 #[derive(Debug, Default)]
 pub(crate) struct GuestSessions {
-    /// `None` until the first NIC has an adapter.
+    /// `None` until the first NIC is joined to its adapter.
     open: Option<OpenSessions>,
     /// NICs by tag.
     nics: BTreeMap<u32, PortId>,
@@ -138,7 +142,7 @@ struct OpenSessions {
 }
 
 impl GuestSessions {
-    /// Returns the gate, if a NIC has had an adapter.
+    /// Returns the gate, if a NIC was ever joined to its adapter.
     pub fn gate(&self) -> Option<TurnGate> {
         self.open.as_ref().map(|open| open.gate.clone())
     }
@@ -197,7 +201,7 @@ impl GuestSessions {
     }
 }
 
-/// Begins a turn, if a NIC has an adapter.
+/// Begins a turn, if there is a gate. Returns it with the revoked memory and sessions.
 pub(crate) fn enter(gate: Option<&TurnGate>) -> (Option<GateTurn<'_>>, Vec<RevokedItem>) {
     let mut turn = gate.map(TurnGate::enter);
     let revoked = turn.as_mut().map(GateTurn::take_revoked).unwrap_or_default();
@@ -247,7 +251,8 @@ impl MxService {
         self.serving_end(cx, port)
     }
 
-    /// Notes whether a port carries the sessions of its guest to the NIC of the port with this name.
+    /// Notes whether a port carries the sessions of its guest to the NIC of the port with this
+    /// name.
     pub(crate) fn guest_joined(&mut self, name: &Name, is_joined: bool) {
         let nic = self.nics.values_mut().find(|local_nic| local_nic.port_name == *name);
         if let Some(guest) = nic.and_then(|local_nic| local_nic.guest.as_mut()) {
@@ -393,8 +398,8 @@ impl MxService {
     }
 
     /// Drops memory and sessions that guests took away. Touches none of it: all of it is detached
-    /// before the first endpoint closes, which makes events for others. Closes that exceed the limit of
-    /// a turn follow in the next.
+    /// before the first endpoint closes, which makes events for others. Closes that exceed the
+    /// limit of a turn follow in the next.
     pub(crate) fn drop_revoked(&mut self, cx: &mut Context<'_>, items: Vec<RevokedItem>) {
         if items.is_empty() && self.sessions.detached.is_empty() {
             return;
@@ -462,9 +467,9 @@ impl MxService {
         self.detach_client(client);
     }
 
-    /// Detaches the rings and regions of all endpoints of a guest's process, without a look at them:
-    /// a guest would decide how long the processing of its requests takes. Returns whether there were
-    /// some; they close in this or a later turn.
+    /// Detaches the rings and regions of all endpoints of a guest's process, without a look at
+    /// them: a guest would decide how long the processing of its requests takes. Returns whether
+    /// there were some; they close in this or a later turn.
     pub(crate) fn detach_client(&mut self, client: u32) -> bool {
         let Some(port) = self.clients.get(&client).map(|process| process.port) else {
             return false;

@@ -1,9 +1,9 @@
 //! The user to whom the resources of a process are charged.
 //!
-//! `mx::service` and `mx::sessions` determine it when a process attaches, and `mx::quotas` and
-//! `mx::connects` count by it. The type has no quota itself. A user whom the kernel does not know
-//! is one user for quotas, and never the same as another for direct reads
-//! ([`User::is_same_of_host`]). A value is plain and belongs to the dispatcher's thread.
+//! `mx::service` and `mx::sessions` determine it when a process attaches. They, `mx::quotas`,
+//! `mx::requests` and `mx::connects` count by it. The type has no quota itself. Processes with a
+//! user that the kernel does not know are one user for quotas, and not of the same user for direct
+//! reads ([`User::is_same_of_host`]). A plain value without a lock.
 
 use causeway_fabric::PortId;
 

@@ -34,7 +34,8 @@ impl BufferPool {
         buffer
     }
 
-    /// Returns a buffer to the pool, which drops it if its class is full.
+    /// Returns a buffer to the pool, which drops it if its class is full, or if its capacity is
+    /// that of no class.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let classes = SPARE_BUFFERS.iter().zip(&mut self.spare);
         for ((bytes, most), spare) in classes {

@@ -13,10 +13,11 @@
 //! until the answer or the timeout of the request ([`NicConfig::give_up_ns`](crate::NicConfig) if
 //! it has none; status `Timeout`); while the peer table is full nothing is sent. A connect to an
 //! unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs, and fails with
-//! `EndpointUnreachable` otherwise. A refusal can be forged: the connect is repeated once, and ends
-//! with the refusal's status unless an answer arrives within three round trips, 20 ms to 0.5 s. A
-//! reply other than success ends it at once. The host side requests each connect; called by
-//! [`request`](crate::request), [`Nic::receive`](crate::Nic::receive) and the connect timer. The
+//! `EndpointUnreachable` otherwise. A refusal can be forged: the connect is repeated at once, and
+//! ends with the refusal's status unless an answer arrives within three round trips, 20 ms to 0.5
+//! s. A reply other than success, and a refusal by a local NIC, end it at once. The host side
+//! requests each connect; called by [`request`](crate::request),
+//! [`Nic::receive`](crate::Nic::receive), the connect timer, and the end of a peer or NIC. The
 //! number `host` names the sending or receiving NIC in the [`NicTable`].
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
@@ -225,8 +226,9 @@ impl NicEndpoint {
     }
 
     /// Processes a refusal of connects to an address, which may be forged: the request is repeated
-    /// once, and the connects end unless an answer arrives within three round trips, at least
-    /// [`DOUBT_NS`](crate::limits::DOUBT_NS) (20 ms). Returns whether there were any.
+    /// at once, and the connects end unless an answer arrives within three round trips, at least
+    /// [`DOUBT_NS`](crate::limits::DOUBT_NS) (20 ms). Later refusals have no effect. Returns
+    /// whether there were any connects.
     pub(crate) fn doubt_connects(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -5,9 +5,10 @@
 //! late replaces the known peer.
 //!
 //! A request with a wrong key is answered with a reply of status *bad key*; a request that may be
-//! late is dropped, and a live peer repeats it; if it has another session or generation and the
-//! known peer was silent for 60 ms, that peer is queried too, and removed if it does not answer
-//! ([`refusal`](crate::refusal)). If the peer table is full
+//! late is dropped, and a live peer repeats it; if it has another session (not that of the previous
+//! peer) or generation and the known peer was silent for 60 ms, that peer is queried too, and
+//! removed if it does not answer ([`refusal`](crate::refusal)). A local NIC's request of another
+//! session is not late and replaces the peer at once. If the peer table is full
 //! ([`PARTNERS_MAX`](crate::limits::PARTNERS_MAX), 2,048), the request is dropped and counted as
 //! `no_partner`. A peer that restarted is replaced: its operations end with `EndpointUnreachable`
 //! first. A repeated request of a known peer is answered again and changes nothing.

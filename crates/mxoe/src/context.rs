@@ -43,7 +43,8 @@ pub(crate) struct EngineContext<'a> {
 }
 
 impl EngineContext<'_> {
-    /// Sends a packet to a NIC. Does nothing if the NIC is not known.
+    /// Sends a packet to a NIC; for a local NIC the packet is queued as work. Does nothing if the
+    /// NIC is not known.
     pub(crate) fn send(&mut self, host: u16, packet: &Packet<'_>) {
         let Some((destination, peer_index)) = self.hosts.get(host) else { return };
         let header = Header { destination, source: self.own, peer_index };

@@ -93,7 +93,7 @@ counters! {
         no_partner,
         /// Restarts of peers.
         restarts,
-        /// Reports that a peer is gone.
+        /// Liveness queries because a peer was reported gone or its sequence numbers conflict.
         doubts,
         /// Peers removed.
         gone,
@@ -113,7 +113,7 @@ counters! {
         wrong_requests,
         /// Failed accesses to regions.
         region_faults,
-        /// Events that had to wait because the host side had no room.
+        /// Attempts to report a message or offer for which the host side had no room.
         library_full,
     }
 }

@@ -10,11 +10,12 @@
 //!
 //! A peer ends by a restart, a confirmed refusal, an open sequence conflict,
 //! [`NicConfig::give_up_ns`](crate::NicConfig) without a packet while it is waited for, a
-//! [`Request::Disconnect`](causeway_wire::mx::Request), the removal of its NIC, or, if it is local
-//! ([`local`](crate::local)), the report of its own end. Its sends, pulls and windows end with one
-//! status (an ended send may have been delivered), offers that were not pulled and pending messages
-//! are discarded, and `PeerGone` is the last event. Connects to its address go on, except after the
-//! removal of the NIC. The number of the peer is reused only after the host side's
+//! [`Request::Disconnect`](causeway_wire::mx::Request), the removal of its NIC, a failed connect if
+//! its session is not known, or, if it is local ([`local`](crate::local)), the report of its own
+//! end or the refusal of a message. Its sends, pulls and windows end with one status (an ended send
+//! may have been delivered), offers that were not pulled and pending messages are discarded, and
+//! `PeerGone` is the last event. Connects to its address go on, except after the removal of the
+//! NIC. The number of a peer that the host side knows is reused only after its
 //! [`Request::Forget`](causeway_wire::mx::Request).
 //!
 //! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint. All steps run to

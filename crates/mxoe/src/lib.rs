@@ -3,8 +3,8 @@
 //! A [`Nic`] owns the endpoints of one MAC. Its inputs are frames,
 //! [requests](causeway_wire::mx::Request) and the time; its outputs go through [`Outside`]: frames,
 //! [events](causeway_wire::mx::Event), and reads and writes of regions. The engine connects,
-//! numbers, acknowledges, retransmits, and pulls large messages, whether or not the applications
-//! make calls.
+//! numbers, acknowledges, retransmits, and pulls large messages: in the daemon whether or not the
+//! applications make calls, in direct mode while the application calls its library.
 //!
 //! ```text
 //!   host side ── Request ──▶ ┌─────┐ ── frame ──▶ network
@@ -40,12 +40,14 @@
 //!
 //! # Modules
 //! [`driver`] joins the engine to rings, regions and frames; [`discovery`] finds the NICs of the
-//! network. Neither imports the host side (`causeway-message`): both sides share only the values of
-//! [`causeway_wire::mx`] and their encoding.
+//! network; [`local`] passes messages between NICs of one daemon without frames. None imports the
+//! host side (`causeway-message`): both sides share only the values of [`causeway_wire::mx`] and
+//! their encoding.
 //!
 //! # Limits
-//! [`limits`] has every bound. At a limit the engine defers requests ([`Admission::Later`]), or
-//! drops packets, which the peer retransmits. The engine does not encrypt or authenticate: a node
+//! [`limits`] has the bounds of the engine, [`driver::limits`] those of the driver. At a limit the
+//! engine defers requests ([`Admission::Later`]), or drops packets, which the peer retransmits. The
+//! engine does not encrypt or authenticate: a node
 //! on the path can read frames, and a NIC can forge its own frames only if the network lets it use
 //! another MAC. A [`Nic`] is driven by one thread at a time.
 

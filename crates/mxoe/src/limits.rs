@@ -103,8 +103,7 @@ pub const DISCOVERY_POLL_NS: u64 = 2_000_000;
 /// 5681).
 pub const DUPLICATE_ACKS: u32 = 3;
 /// Number of consecutive acknowledgements with another generation or without acknowledged messages,
-/// and their minimum duration in ns, after which the engine queries the peer. Late packets cause a
-/// few.
+/// and their duration in ns, beyond which the engine queries the peer. Late packets cause a few.
 pub const CONFLICTS_TOLERATED: (u32, u64) = (4, 1_000_000_000);
 /// Number of packets inconsistent with the received fragments after which a partial message is
 /// discarded: more than a message has.
@@ -147,7 +146,8 @@ pub const NIC_NAMELESS_NS: u64 = 30_000_000_000;
 /// Number of NICs that announced themselves and have not answered a name query. A further one is
 /// not added.
 pub const NIC_NAMELESS_MAX: usize = 256;
-/// Silence in ns after which a known NIC is queried again: three lost announcements.
+/// Time in ns after its latest answer at which a known NIC is queried again. An announced NIC is
+/// removed after so long a silence (three lost announcements) and [`NIC_NAMELESS_NS`].
 pub const NIC_STALE_NS: u64 = 600_000_000_000;
 /// Maximum length of the name of a NIC in bytes. A longer name is ignored.
 pub const NAME_BYTES_MAX: usize = causeway_wire::mxoe::NAME_LEN_MAX;

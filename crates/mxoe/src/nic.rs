@@ -6,10 +6,10 @@
 //! answered with a nack if their kind is refused ([`refusal`](crate::refusal)). All protocol steps
 //! are methods of its endpoints (`mxoe::endpoint` and the modules that it names).
 //!
-//! Callers: [`driver::Engine`](crate::driver::Engine), in the daemon for all endpoints of a NIC, or
-//! in a process in direct mode for its own endpoint. The caller passes frames, requests and the
-//! time, and calls [`Nic::tick`] at [`Nic::deadline`]; a late tick delays acknowledgements,
-//! retransmissions and the end of silent peers, and loses nothing.
+//! Callers: [`driver::Engine`](crate::driver::Engine) and its owner, in the daemon for all
+//! endpoints of a NIC, or in a process in direct mode for its own endpoint. The caller passes
+//! frames, requests and the time, and calls [`Nic::tick`] at [`Nic::deadline`]; a late tick delays
+//! acknowledgements, retransmissions and the end of silent peers, and loses nothing.
 //!
 //! The NIC does not find other NICs: [`discovery`](crate::discovery) does, and the caller adds them
 //! by [`Nic::nic_add`], at most [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX) (1,024). Name

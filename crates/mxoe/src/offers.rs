@@ -9,7 +9,9 @@
 //! not acknowledged, and delays later messages of its peer, until an offer was removed. An offer
 //! stays until its pull ends, or its peer is gone; the host side declines an offer by a pull of 0
 //! bytes. A [`Handle`] contains a generation, so that an outdated handle finds nothing. Used by
-//! [`pull`](crate::pull), and for the arithmetic by [`pull_reply`](crate::pull_reply).
+//! [`pull`](crate::pull), by the steps that end or repeat pulls ([`endpoint`](crate::endpoint),
+//! [`request`](crate::request), [`refusal`](crate::refusal), [`local`](crate::local)), and for the
+//! arithmetic by [`pull_reply`](crate::pull_reply).
 
 use std::collections::VecDeque;
 

@@ -2,7 +2,8 @@
 //!
 //! The engine requests blocks (eight frames of 4,096 bytes) of an offered message, several at the
 //! same time for each peer, and requests lost blocks again. Data is written to the region as it
-//! arrives, in any order. At the end the host side gets an event, and the sender a notification.
+//! arrives, in any order. At the end the host side gets an event, and the sender a notification. A
+//! pull from a local peer requests no blocks: [`local`](crate::local) copies from region to region.
 //!
 //! Limits: [`PULLS_OF_PEER_MAX`] (8) pulls of a peer run at a time, others wait in order; the
 //! [request window](crate::request_window) bounds the requested blocks, and [`BLOCKS_SPAN_MAX`]

@@ -3,8 +3,9 @@
 //! Connects continue in [`connect`](crate::connect), messages in [`transmit`](crate::transmit),
 //! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region is
 //! counted as `wrong_requests` and, if it has a token, ends with an error event; it does not close
-//! the endpoint. A message of more than 32 KiB likewise ends with `NoResources`. A disconnect ends
-//! the peer here and sends no packet.
+//! the endpoint. A message of more than 32 KiB likewise ends with `NoResources` (in a ring, the
+//! driver takes it for a broken rule before). A disconnect ends the peer here and sends no packet;
+//! a local peer ends too.
 //!
 //! Limits of an endpoint: [`SENDS_MAX`] (16,384) sends of together [`SEND_BYTES_MAX`] (16 MiB)
 //! eager bytes, [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) (256) connects, and
@@ -16,7 +17,8 @@
 //! `Cancelled`: a message in flight is retransmitted and delivered nevertheless, without a second
 //! event; pulls of a cancelled offer are refused; bytes that a cancelled pull wrote stay. A cancel
 //! of an unknown or ended token has no effect. Called by [`Nic::request`](crate::Nic::request) for
-//! each request of the ring.
+//! each request of the ring that [`local::deliver`](crate::local::deliver) did not perform, and for
+//! regions and unreported sends.
 
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
 

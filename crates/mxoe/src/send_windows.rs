@@ -104,8 +104,8 @@ impl SendWindows {
         self.cancelled.get_mut(usize::from(number)).into_iter().for_each(|flag| *flag = true);
     }
 
-    /// Returns whether the sender cancelled the message that was offered with this sequence. Another
-    /// message may use the window since: then the answer is `false`.
+    /// Returns whether the sender cancelled the message that was offered with this sequence.
+    /// Another message may use the window since: then the answer is `false`.
     pub(crate) fn is_cancelled(&self, number: u8, sequence: u8) -> bool {
         let at = usize::from(number);
         self.sequences.get(at) == Some(&sequence) && self.cancelled.get(at) == Some(&true)

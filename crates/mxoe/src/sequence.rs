@@ -8,8 +8,9 @@
 //! [`IN_FLIGHT_MAX`](crate::limits::IN_FLIGHT_MAX) (255) messages in flight, numbers in use never
 //! meet. The module is arithmetic: choice and change of the generation are in [`peer`](crate::peer)
 //! and [`connect`](crate::connect). No operation fails: counts wrap within their generation. Used
-//! by these modules and by [`transmit`](crate::transmit), [`receive_order`](crate::receive_order)
-//! and [`refusal`](crate::refusal).
+//! by these modules, [`connect_request`](crate::connect_request), [`transmit`](crate::transmit),
+//! [`receive_order`](crate::receive_order), [`refusal`](crate::refusal) and
+//! [`sequence_conflict`](crate::sequence_conflict).
 
 /// The bits of a number that count; the upper two are the generation.
 const COUNT_BITS: u16 = 0x3fff;
@@ -20,7 +21,7 @@ const GENERATION_SHIFT: u32 = 14;
 pub(crate) struct SequenceNumber(pub(crate) u16);
 
 impl SequenceNumber {
-    /// Returns the first number of a generation, of which the lower 2 bits count.
+    /// Returns the first number of a generation (its lower 2 bits): count 1.
     pub(crate) const fn first(generation: u8) -> Self {
         Self(((generation & 3) as u16).wrapping_shl(GENERATION_SHIFT) | 1)
     }

@@ -1,7 +1,8 @@
 //! Sequence conflicts: a peer acknowledges a number that was never sent, or has lost its state.
 //!
 //! The acknowledgement may be late, damaged or forged, so the engine queries the peer, twice at
-//! most. A separate acknowledgement with a possible number ends the conflict. Without it the peer
+//! most. A separate acknowledgement, newer than all before, with a possible number ends the
+//! conflict; before the query any possible number does. Without an answer the peer
 //! is removed after three round trips (20 ms to 0.5 s), and its operations end with
 //! `EndpointUnreachable`. During the query the engine sends no new messages, offers and
 //! notifications (the peer would acknowledge a reused number as if it had received the new
@@ -11,8 +12,9 @@
 //! another generation, or without acknowledged numbers, start it after more than 4 in a row over
 //! more than 1 s ([`CONFLICTS_TOLERATED`]): late packets cause a few. Not here: conflicts of
 //! connect requests ([`connect`](crate::connect)), and reports that a peer is gone
-//! ([`refusal`](crate::refusal)). Called by [`receive_order`](crate::receive_order) and
-//! [`transmit`](crate::transmit) for each acknowledgement, and by the peer's timer.
+//! ([`refusal`](crate::refusal)). Called by [`receive_order`](crate::receive_order) for each
+//! acknowledgement, by [`connect`](crate::connect) for numbers beyond those sent, and by the peer's
+//! timer.
 
 use causeway_wire::mx::{PeerId, Status};
 

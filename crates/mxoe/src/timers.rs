@@ -9,7 +9,8 @@
 //! [`Nic::tick`](crate::Nic::tick) takes due owners, so precision is that of the caller. Arming is
 //! logarithmic in the number of armed timers, at most one per peer and one per endpoint. A timer
 //! must be disarmed before its owner is removed. Times are in ns of the caller's clock; `u64::MAX`
-//! means never.
+//! means never. [`endpoint`](crate::endpoint) arms the timers of peers, [`connect`](crate::connect)
+//! those of connects, and [`Nic`](crate::Nic) runs them, all on the thread of the NIC.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,8 @@
 //!
 //! A message waits in the queue of its peer, is in flight until the peer acknowledges it, and is
 //! retransmitted after a timeout or three duplicate acknowledgements. Large messages are offered
-//! here; their data is sent by [`pull_reply`](crate::pull_reply).
+//! here; their data is sent by [`pull_reply`](crate::pull_reply). Messages to a local peer wait in
+//! the same queue; [`local`](crate::local) takes them, without numbers and windows of packets.
 //!
 //! Limits to a peer: [`IN_FLIGHT_MAX`] (255) unacknowledged messages, and the congestion window
 //! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss); further messages wait

@@ -1,9 +1,9 @@
 //! Connects to NICs that discovery has not found yet.
 //!
-//! A daemon that has just started knows no other NIC until the first replies arrive, while
-//! processes that resume their endpoints connect at once. Until `discovery_ends_ns` of the NIC's
-//! configuration, such connects wait here; later, a connect to an unknown NIC fails at once. A
-//! cancel ends a connect with `Cancelled`, and the close of the endpoint drops all without an
+//! A daemon that has just started knows only configured NICs until the first announcements arrive,
+//! while processes that resume their endpoints connect at once. Until `discovery_ends_ns` of the
+//! NIC's configuration, such connects wait here; later, a connect to an unknown NIC fails at once.
+//! A cancel ends a connect with `Cancelled`, and the close of the endpoint drops all without an
 //! event. This module keeps and schedules them, and sends nothing: [`connect`](crate::connect)
 //! starts them, by the connect timer of the endpoint.
 //!

@@ -1,7 +1,8 @@
 //! A popped chain of descriptors, copied and checked.
 //!
 //! The pops of both formats fill a [`Chain`]; the services read and write its buffers through
-//! `memory`'s cursors, and give its head back by [`Queue::push`](crate::Queue::push) or
+//! `memory`'s cursors, and give its head back by [`Queue::push`](crate::Queue::push),
+//! [`Queue::push_batch`](crate::Queue::push_batch) or
 //! [`Queue::put_back`](crate::Queue::put_back), in the thread that owns the queue: the
 //! dispatcher's. A chain has at most 2^32 bytes in both directions together ([`CHAIN_BYTES_MAX`])
 //! and as many spans as the queue has entries; a longer one breaks the queue.
@@ -149,8 +150,8 @@ impl Chain {
     }
 
     /// Makes this a chain of a single span, and prefetches the first lines of its buffer. Returns
-    /// `false` and changes nothing if the span is empty or not granted; [`Self::add`] then finds
-    /// the error.
+    /// `false` and changes nothing if the span is empty or not granted; [`Self::add`] then adds the
+    /// empty span, or finds the error.
     #[inline]
     pub(crate) fn only(&mut self, map: &Map, head: u16, span: Span, writable: bool) -> bool {
         let len = u64::from(span.len);

@@ -1,8 +1,10 @@
 //! Doorbells and notifications: eventfds (or a Unix stream) received from the frontend.
 //!
-//! `attach` receives the descriptors and creates a [`Doorbell`] and a [`Notifier`] for each queue.
-//! The dispatcher watches doorbells by epoll, and calls [`Notifier::notify`] after it published
-//! used entries. Both carry no data and no count: several signals between two polls are one.
+//! `attach` receives the descriptors and creates a [`Doorbell`] and a [`Notifier`] for each queue
+//! of a vhost-user port, and notifiers for the interrupts of a vfio-user port; a native frontend
+//! creates its own pair. The dispatcher watches doorbells by epoll, and calls [`Notifier::notify`]
+//! after it published used entries or to raise an interrupt. Both carry no data and no count:
+//! several signals between two polls are one.
 //!
 //! A hostile descriptor must not block the dispatcher or report false readiness, so only an eventfd
 //! is a doorbell, and only an eventfd or a Unix stream without unread bytes is a notifier; any

@@ -9,7 +9,8 @@
 //! [`Driver::publish`] returns whether the device wants a doorbell. An addition to a full ring
 //! returns [`DriverError::Full`] and changes nothing; the caller takes used chains and tries again,
 //! unless the chain has more spans than the ring has descriptors, which never fits. A chain without
-//! spans returns [`DriverError::Empty`] and changes nothing, and an invalid size creates no driver.
+//! spans returns [`DriverError::Empty`] and changes nothing, and an invalid size, or a ring outside
+//! the memory, creates no driver.
 //! Any other error means that the device or the memory is unusable: it does not latch here, and the
 //! caller must not use the driver again. One thread owns a driver at a time.
 //!
@@ -206,7 +207,7 @@ impl Driver {
     }
 
     /// Adds chains of one buffer each, which `span` returns for the chain's number: as many as fit,
-    /// at most `most`. Returns their count.
+    /// at most `most`. Returns their count. The caller publishes them.
     ///
     /// # Errors
     /// [`DriverError::Lost`] if the ring is outside the memory.
@@ -228,7 +229,8 @@ impl Driver {
     }
 
     /// Takes used chains, at most `most`, and adds each again as one writable buffer, which `span`
-    /// returns for its number: for receivers that ignore the content. Returns their count.
+    /// returns for its number: for receivers that ignore the content. Returns their count. The
+    /// caller publishes them.
     ///
     /// # Errors
     /// [`DriverError`] if the device wrote an invalid index, number or length.

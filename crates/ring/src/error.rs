@@ -1,10 +1,11 @@
 //! Errors of the device side of a ring.
 //!
 //! Each error is a violation by the guest's driver or frontend, except [`RingError::PositionLost`],
-//! which the end of the previous backend causes. An error of the set-up leaves no queue; any later
-//! error is final for the queue ([`crate::Queue`] returns it from all later calls). `fabric`
-//! reports it as a fault in the dispatcher's thread and ends the attachment; the port accepts the
-//! next frontend. An empty or full ring is no error. Errors of the driver side are in
+//! which the end of the previous backend causes. An error of the set-up leaves no queue; a later
+//! error is final for the queue ([`crate::Queue`] returns it from all later calls that access the
+//! ring), except of `remap`, `record` and `locate`, after which the caller stops the queue.
+//! `fabric` reports it as a fault in the dispatcher's thread and ends the attachment; the port
+//! accepts the next frontend. An empty or full ring is no error. Errors of the driver side are in
 //! [`crate::driver`], errors of doorbells in [`DoorbellError`](crate::DoorbellError).
 
 use causeway_memory::OutOfGrant;
@@ -19,7 +20,8 @@ pub enum RingError {
     #[error("the {part} at {addr:#x} is not aligned to {align} bytes")]
     Alignment {
         /// The part: `descriptor table`, `available ring` or `used ring`; of a packed ring
-        /// `descriptor ring`, `driver event area` or `device event area`.
+        /// `descriptor ring`, `descriptor ring in its file`, `driver event area` or `device event
+        /// area`.
         part: &'static str,
         /// Guest address of the part.
         addr: u64,

@@ -1,10 +1,10 @@
 //! Constants of the ring layouts (virtio 1.3, 2.7.5 to 2.7.8, and 2.8), for device and driver side,
 //! and the descriptor of a packed ring as a plain value.
 //!
-//! Accesses to shared memory are in the modules of the formats ([`crate::split`],
-//! [`crate::packed`], [`crate::driver`]), which read the constants in the threads that own their
-//! queues; nothing here checks a value, keeps a state or can fail. All numbers in rings are
-//! little-endian.
+//! Accesses to shared memory are in [`crate::handshake`] and the modules of the formats
+//! ([`crate::split`], [`crate::packed`], [`crate::driver`]), which read the constants in the
+//! threads that own their queues; nothing here checks a value, keeps a state or can fail. All
+//! numbers in rings are little-endian.
 
 /// Descriptor flag: the chain continues.
 pub(crate) const FLAG_NEXT: u16 = 1;

@@ -8,11 +8,11 @@
 //! half that contains the flags first, with acquire ordering like [`load_flags`]
 //! (`View::load_entry`).
 //!
-//! [`crate::split`] and [`crate::packed`] call the functions in the dispatcher's thread,
-//! [`crate::driver`] in the process on the other side. The module sends no signal, checks no index
-//! against the size of a queue, and reads no descriptor but its flags; the callers do. A signal may
-//! be superfluous, but a needed signal is never left out, provided that the other side follows the
-//! same order.
+//! [`crate::split`], [`crate::packed`] and the in-flight record call the functions in the
+//! dispatcher's thread, [`crate::driver`] in the process on the other side. The module sends no
+//! signal, checks no index against the size of a queue, and reads no descriptor but its flags; the
+//! callers do. A signal may be superfluous, but a needed signal is never left out, provided that
+//! the other side follows the same order.
 //!
 //! The functions are generic over [`RingWords`], so that the same code runs on granted memory and,
 //! in `tests/rings/loom_handshake.rs`, under a model checker that explores every interleaving and

@@ -1,7 +1,8 @@
 //! Set of chains in flight, one bit each, in private memory.
 //!
 //! A split queue adds a head at its pop, which detects a head that is made available twice, and
-//! removes the head at its push, which detects a head that is not in flight. The set keeps no order
+//! removes the head at its push or put-back, which ignores a head that is not in flight. The set
+//! keeps no order
 //! and no descriptors. The queue passes only numbers below its size, which it has checked. A
 //! repeated addition or removal changes nothing and is reported to the queue, in whose thread all
 //! calls run. A packed queue has states by buffer id instead.

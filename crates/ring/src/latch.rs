@@ -2,10 +2,10 @@
 //! then on.
 //!
 //! Both formats of [`crate::Queue`] check the latch at the start of each call that accesses the
-//! ring, and latch the first error, in the dispatcher's thread; set-up, [`crate::Queue::remap`],
-//! `record` and `locate` return their errors without the latch. There is no way to clear it: the
-//! attachment ends, and the next frontend's queue begins anew. Chains of a broken queue that are in
-//! flight, or pushed and not published, are never published.
+//! ring and can fail, and latch the first error, in the dispatcher's thread; set-up,
+//! [`crate::Queue::remap`], `record` and `locate` return their errors without the latch. There is
+//! no way to clear it: the attachment ends, and the next frontend's queue begins anew. Chains of a
+//! broken queue that are in flight, or pushed and not published, are never published.
 
 use crate::error::RingError;
 

@@ -12,7 +12,7 @@
 //! - [`driver::Driver`]: the driver side of both formats.
 //! - [`handshake`]: the ordered memory accesses of both formats and sides.
 //! - [`Inflight`]: the record of chains in flight, which outlives the process.
-//! - [`Doorbell`], [`Notifier`]: the eventfds of a queue.
+//! - [`Doorbell`], [`Notifier`]: the signals of a queue, on eventfds or (a notifier) a Unix stream.
 //! - [`position`]: a slot of a packed ring with its wrap counter.
 //!
 //! # Parking

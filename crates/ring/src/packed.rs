@@ -7,8 +7,9 @@
 //!
 //! It never accesses buffers, never waits, and trusts no value of the driver. A used entry is
 //! visible to the driver only after [`PackedQueue::publish`]. Chains that were put back, and chains
-//! left by an earlier process, are popped first. Only the chain popped last, or a chain left by an
-//! earlier process, can be put back. The first violation breaks the queue for good.
+//! left by an earlier process, are popped first. Only the latest chain in the ring that was popped
+//! and not put back, or a chain left by an earlier process, can be put back. The first violation
+//! breaks the queue for good.
 //!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 16-byte copy per

@@ -106,7 +106,8 @@ impl Queue {
     /// move the position of the queue.
     ///
     /// # Errors
-    /// [`RingError::Inflight`] if the record does not match the queue.
+    /// [`RingError::Inflight`] if the record does not match the queue or is inconsistent,
+    /// [`RingError::Lost`] if its memory or the ring's is unreachable.
     pub fn record(&mut self, inflight: Inflight) -> Result<(), RingError> {
         each!(self, q => q.record(inflight))
     }
@@ -118,7 +119,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`RingError::PositionLost`] if the position is wrong and the descriptors do not determine
-    /// the right position, because chains take several slots or are out of order.
+    /// the right position, because chains take several slots or are out of order;
+    /// [`RingError::Lost`] if the ring is unreachable.
     pub fn locate(&mut self) -> Result<bool, RingError> {
         match self {
             Self::Split(_) => Ok(false),

@@ -4,8 +4,8 @@
 //! `crate::host` add packets when they are put into a receive buffer. A packet is shown as it is in
 //! the guest's ring: data that shares a buffer is one packet, and connections with host processes
 //! are shown too. The recording buffers, counts and ends as for frames
-//! ([`causeway_fabric::capture`]); its link type is VSOCK. Resets that a guest has no buffer for are
-//! not shown until they are delivered, and data that a guest changes meanwhile appears changed.
+//! ([`causeway_fabric::capture`]); its link type is VSOCK. Resets that a guest has no buffer for
+//! are not shown until they are delivered, and data that a guest changes meanwhile appears changed.
 //!
 //! The controller of captures (in `causeway-ethernet`) begins a capture by [`JoinCapture`]; it ends
 //! when its recording is over or its port is deleted. A group has at most [`CAPTURES_MAX`] (16)

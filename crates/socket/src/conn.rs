@@ -10,7 +10,8 @@
 //! request is passed on again, and a packet that is recognized as late has no effect. The module
 //! checks phases and credit; it neither copies data (except [`PendingData::copy_aside`]) nor finds
 //! connections, and it has no clock and belongs to the thread of the shard: the service sets and
-//! checks [`Conn::expires_ns`]. A breach does not end the connection by itself; the caller resets
+//! checks [`Conn::expires_ns`], and an answer clears it. A breach does not end the connection by
+//! itself; the caller resets
 //! it. Waiting data is bounded by the receiver's credit and by `crate::stall`. Both sides may be
 //! guests, or one a process; two processes cannot be connected. A late reset of an earlier
 //! connection with the same addresses is not recognized.
@@ -297,8 +298,8 @@ pub struct Conn {
     pub kind: Type,
     /// Phase.
     pub phase: Phase,
-    /// Time at which the service ends the connection unless it makes progress:
-    /// [`REQUEST_NS_MAX`](crate::limits::REQUEST_NS_MAX) and others.
+    /// Time at which the service resets the connection (`crate::expiry`): while the connect has no
+    /// answer [`REQUEST_NS_MAX`](crate::limits::REQUEST_NS_MAX) after it, and others.
     pub expires_ns: Option<u64>,
     /// Time of the connect, on the fabric's clock; the service sets it.
     pub opened_ns: u64,

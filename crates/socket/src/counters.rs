@@ -46,7 +46,8 @@ counters! {
     receive_empty => "receive_drop_empty_total",
     /// Connects from or to the guest that were admitted.
     connects => "connects_total",
-    /// Connects refused because no port has the CID, or the device of the port does not run.
+    /// Connects refused because no port has the CID, the device of the port does not run, or no
+    /// host process listens.
     refused_unknown => "reject_unknown_peer_total",
     /// Connects refused by a rule.
     refused_rule => "reject_rule_total",
@@ -72,7 +73,7 @@ counters! {
     held => "transmit_held_total",
     /// Packets of this guest that were staged.
     staged => "transmit_staged_total",
-    /// Times that this guest's transmit ring was stopped.
+    /// Times that this guest's transmit ring was stopped for a receiver without room.
     waited => "transmit_waited_total",
 }
 

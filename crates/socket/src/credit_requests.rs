@@ -37,8 +37,8 @@ impl CreditRequests {
         });
     }
 
-    /// Removes the first side with a request that is due at `now_ns`; the side may not be held back any
-    /// more.
+    /// Removes the first side with a request that is due at `now_ns`; the side may not be held back
+    /// any more.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<(ConnId, Role)> {
         let due = self.frequent.take_due(now_ns).or_else(|| self.rare.take_due(now_ns));
         due.map(|(_, side)| side)

@@ -6,18 +6,18 @@
 //! the buffers and notifies the guest.
 //!
 //! A port's connections are served in rotation, at most [`TURN_BUFFERS`] (16) buffers each; resets
-//! go first. Within a connection the order is: answer to the connect, data, credit, shutdown. Small
+//! go first. Within a connection the order is: request or answer, data, credit, shutdown. Small
 //! data of one stream shares a buffer until the batch (the packets of one call of the shard) ends;
 //! messages do not share. If the receiver has no buffer or its kernel's queue is full, the packet
-//! stays queued ([`crate::stall`] bounds the time). A buffer without room for a header and one
-//! byte, or a buffer that is not granted, closes the receiver's port; data in memory that the
-//! sender did not grant closes the sender's port. The module does not check credit: the sender's
-//! side did.
+//! stays queued ([`crate::stall`] bounds the time if a sender stands still for it). A buffer
+//! without room for a header and one byte, or a buffer that is not granted, closes the receiver's
+//! port; data in memory that the sender did not grant closes the sender's port. The module does not
+//! check credit: the sender's side did.
 //!
 //! # Budget
 //! A data packet costs one copy from the sender's descriptors, and a header of 44 bytes per receive
-//! buffer. Data is not staged (copied aside) while the receiver has room. The shard publishes the
-//! buffers once per batch.
+//! buffer. Data of a guest is not staged (copied aside) while the receiver has room. The shard
+//! publishes the buffers once per batch.
 
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map, OutOfGrant, copy};
@@ -296,7 +296,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Serves a connection: the answer to a connect, data, credit, the shutdown, in this order.
+    /// Serves a connection: the request or its answer, data, credit, the shutdown, in this order.
     fn deliver_conn(
         &mut self,
         cx: &mut Context<'_>,

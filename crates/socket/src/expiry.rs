@@ -1,12 +1,12 @@
 //! Times after which connections end: unanswered connects, connections that are shut down, and
 //! connections that only drain to a process.
 //!
-//! Each reason has a fixed time, and so a list of its own ([`crate::deadline`]). A connection has one
-//! expiry at a time (`Conn::expires_ns`); a later one replaces it, and progress clears it.
-//! `crate::transmit` and `crate::host` set expiries through the service, which takes due
-//! connections at its tick and resets them. An entry whose time is no longer that of the connection
-//! is not due. The number of entries is bounded by that of connections ([`crate::deadline`]). All
-//! of it runs in the thread of the shard.
+//! Each reason has a fixed time, and so a list of its own ([`crate::deadline`]). A connection has
+//! one expiry at a time (`Conn::expires_ns`). The answer to a connect clears that of the connect;
+//! nothing clears the others. `crate::transmit` and `crate::host` set expiries through the service,
+//! which takes due connections at its tick and resets them; it skips an entry with a time that is
+//! no longer that of the connection. The number of entries is bounded by that of connections
+//! ([`crate::deadline`]). All of it runs in the thread of the shard.
 
 use crate::deadline::Deadlines;
 use crate::limits::{DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX};
@@ -48,8 +48,8 @@ impl Expiries {
         list.set(at, id, |at, id| table.get(id).is_some_and(|c| c.expires_ns == Some(at)));
     }
 
-    /// Removes the entries that are due at `now_ns`, each with its time. An entry is valid if the time is
-    /// still that of the connection.
+    /// Removes the entries that are due at `now_ns`, each with its time. An entry is valid if the
+    /// time is still that of the connection.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Vec<(u64, ConnId)> {
         let mut due = Vec::new();
         for list in [&mut self.requests, &mut self.lingering, &mut self.draining] {

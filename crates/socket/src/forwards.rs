@@ -8,9 +8,10 @@
 //! be replaced.
 //!
 //! One forwarder is served at a time: another is refused until the first ends or has not reported
-//! for [`FORWARDER_TIME`] (5 s). The forwards are then shown as `no-forwarder`. A report about a
-//! forward that does not exist any more is ignored. The requests run in the threads of the control
-//! socket, under the lock of the registry.
+//! for [`FORWARDER_TIME`] (5 s). While there is none, the forwards are shown as `no-forwarder`. A
+//! forward is refused if its name or source address is in use, or [`FORWARDS_MAX`] exist. A report
+//! about a forward that does not exist any more is ignored. The requests run in the threads of the
+//! control socket, under the lock of the registry.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

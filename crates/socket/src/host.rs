@@ -20,11 +20,11 @@
 //! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384); a further connect of a guest is
 //! answered with a reset. A process that is refused, by these limits, a rule or the guest, reads
 //! `ERR <reason>\n` before its stream closes; if the guest has its most connections of all kinds,
-//! or no source port is free, the stream closes without a line. A connect to a process does not
-//! block: a full backlog counts as refused. If
-//! the process shuts its stream down, the guest gets a shutdown; if its socket fails, both sides
-//! lose the connection, and the guest gets a reset. A process cannot send file descriptors, and its
-//! connections end with the daemon.
+//! or no source port or descriptor is free, the stream closes without a line. A connect to a
+//! process does not block: a full backlog counts as refused. If the process shuts its stream down,
+//! the guest gets a shutdown; if its socket fails, or waking it repeatedly takes too long, both
+//! sides lose the connection, and the guest gets a reset. A process cannot send file descriptors,
+//! and its connections end with the daemon.
 
 mod listeners;
 mod tokens;
@@ -174,7 +174,8 @@ impl Socket {
     }
 
     /// Opens a connection of a process after its handshake, to port number `port` of the guest at
-    /// `to`. On refusal the process reads `ERR <reason>`, and its stream closes.
+    /// `to`. On refusal the process reads `ERR <reason>` (in some cases, which the module lists,
+    /// nothing), and its stream closes.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,

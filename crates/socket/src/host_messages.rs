@@ -2,7 +2,7 @@
 //!
 //! A Unix socket sends and receives whole messages. The fragments of a guest's message are
 //! therefore gathered first, within the credit advertised to the guest. A process's message is
-//! staged until the guest has buffers for all of it, within the staging quota of the guest's port
+//! staged, and delivered as the guest has buffers, within the staging quota of the guest's port
 //! ([`STAGED_BYTES_MAX`] (4 MiB), shared with the data that the guest sends); beyond the quota or
 //! the guest's credit, messages wait in the process's socket. A guest's messages for which the
 //! process has no room wait in `HostEnd::out`, within the same credit.

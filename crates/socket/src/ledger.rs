@@ -29,7 +29,7 @@ use causeway_model::port::HELD_EXTENSION;
 use crate::limits::CONNECTIONS_PER_PORT_MAX;
 use crate::table::ConnId;
 
-/// Extension of its ledger.
+/// Extension of the ledger of a held port.
 const EXTENSION: &str = "open";
 /// Length of an entry: peer CID, local port and peer port of 4 bytes each, mark and socket type of
 /// 2 bytes each, little-endian.

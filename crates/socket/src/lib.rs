@@ -37,11 +37,13 @@
 //! | [`table`] | connections, found by the addresses of a packet |
 //! | [`socket_port`] | state of a port: queued deliveries, held chains, quotas |
 //! | [`guest_cid`] | clones of one snapshot: the CID of the guest and that of the port |
-//! | [`deadline`] | times of connections and credit requests |
+//! | [`deadline`], `expiry`, `credit_requests` | times of connections and credit requests |
 //! | [`stall_tracker`] | time for which senders stand still |
 //! | [`unread`] | packets that a receiver's kernel still queues |
 //! | [`pack`] | copies of data outside of descriptors, for receivers without room |
 //! | [`ledger`], `resume` | open connections across a restart of the daemon |
+//! | `service`, `port_batch` | the part of a shard: turns, ticks and batches |
+//! | `trace` | questions about the destination of a connect |
 //! | [`counters`] | counters of a port |
 //! | [`limits`] | every bound, with the effect at the limit |
 //!
@@ -112,7 +114,8 @@ const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::VSOCK
 /// The questions about the destination of traffic that the service answers.
 const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Connect>()];
 
-/// Registers the service with a fabric. Its command lists connections; the fabric keeps the rules.
+/// Registers the service with a fabric. Its commands list connections, and add, delete and list
+/// forwards; the fabric keeps the rules.
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(Socket::new()))
         .with_kinds(KINDS)

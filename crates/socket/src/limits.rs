@@ -9,13 +9,16 @@
 //! |---|---|---|
 //! | connections | `transmit`, `table`, `host` | the connect is answered with a reset |
 //! | ended connections | `table` | the oldest is forgotten |
-//! | resets that wait | `transmit`, `deliver` | the port's transmit ring stops until half of them were read |
+//! | resets that wait | `transmit`, `service`, `deliver` | the port's transmit ring stops until half of them were read |
 //! | length of a packet, of a ring | `transmit`, `service` | the port of the guest is closed |
-//! | staged and held data | `stall`, `pack` | the sender's ring stops; in a stopped queue, connections are reset |
+//! | staged and held data | `stall`, `pack`, `host_messages` | the sender's ring stops, a process's message waits in its socket; in a stopped queue, connections are reset |
 //! | progress of receivers | `stall_tracker` | the connections to the receiver that stands still are reset |
-//! | connects, lingering, data left | `service` | the connection is reset |
+//! | credit requests | `credit_requests`, `stall` | the next follows after a longer interval, or in the next turn |
+//! | connects, lingering, data left | `expiry` | the connection is reset |
 //! | handshakes of host processes | `host::listeners` | the process's stream is closed, or connections wait in the backlog |
 //! | buffers of a turn, lists | `deliver`, `control` | the rest waits for the next turn |
+//! | captures | `capture` | a further capture is refused |
+//! | reports of the forwarder | `forwards` | a longer report is cut |
 
 /// Connections of a port. A further connect is answered with a reset.
 pub const CONNECTIONS_PER_PORT_MAX: usize = 16_384;
@@ -37,7 +40,8 @@ pub const STAGED_PIECE_BYTES: usize = 16;
 pub const PACK_BYTES: usize = 64 << 10;
 /// Staged bytes of a sender for receivers without room, besides the data in its descriptors.
 /// Sixteen streams with the buffers of Linux (256 KiB) fit, whose receivers are all paused. Beyond
-/// it, the transmit ring of the sender stops.
+/// it, the transmit ring of the sender stops. Messages of processes to the guest count as well;
+/// beyond it they wait in the socket of the process.
 pub const STAGED_BYTES_MAX: usize = 4 << 20;
 /// Accounting of Linux for a packet besides its bytes: `SKB_TRUESIZE(0)` on 64-bit machines.
 pub const SKB_OVERHEAD_BYTES: u32 = 576;
@@ -96,10 +100,10 @@ pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
 /// socket of the default size, which is 208 KiB.
 pub const HOST_MESSAGE_BYTES: u32 = 128 << 10;
 /// Connections of a port with host processes; each uses two file descriptors. A further connect is
-/// answered with a reset.
+/// answered as at [`HOST_CONNECTIONS_MAX`].
 pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
 /// Connections of a shard with host processes; listeners and handshakes count as well. A further
-/// connect is answered with a reset.
+/// connect of a guest is answered with a reset; a further process reads `ERR`.
 pub const HOST_CONNECTIONS_MAX: usize = 16_384;
 /// Host processes of a port that have connected and not yet sent `CONNECT <port>`. A further
 /// process is closed at once and counted.

@@ -3,9 +3,9 @@
 //! *Staged* data was copied out of the descriptors of its sender. A *pack* is a buffer with
 //! consecutive pieces of data from one sender to one receiver. `crate::transmit` appends a packet's
 //! data as a piece, if the sender's descriptors may hold no more; `crate::host_messages` stages
-//! messages of processes, and [`crate::conn`] data that waits when a queue stops. Delivery takes
-//! pieces from the front. Pieces share a pack, so that a small piece costs little more than its
-//! bytes.
+//! messages of processes, and [`crate::conn`] data that waits when a queue stops. `crate::deliver`
+//! takes pieces from the front, in the thread of the shard as the others. Pieces share a pack, so
+//! that a small piece costs little more than its bytes.
 //!
 //! A pack takes at most [`PACK_BYTES`] (64 KiB) of data (a single larger piece excepted), and its
 //! memory is freed as a whole, after its last piece. The pack counts its cost; the caller keeps the

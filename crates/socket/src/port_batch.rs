@@ -1,10 +1,10 @@
-//! Ports with work that ends with the present batch: deliveries to make, receive buffers to close, and
-//! resets that are not published.
+//! Ports with work that ends with the present batch: deliveries to make, receive buffers to close,
+//! and resets that are not published.
 //!
-//! `crate::service` delivers to scheduled ports at the end of a call, `crate::deliver` closes buffers
-//! and clears resets from ledgers. The lists keep their capacity; a port stands in each at most
-//! once, and is found by a scan. A port that is gone is skipped by its caller. All of it runs in
-//! the thread of the shard.
+//! `crate::service` delivers to scheduled ports at the end of a call, `crate::deliver` closes
+//! buffers and clears resets from ledgers. The lists keep their capacity; a port stands in each at
+//! most once, and is found by a scan. `crate::transmit` and `crate::deliver` note ports. A port
+//! that is gone is skipped by its caller. All of it runs in the thread of the shard.
 
 use causeway_fabric::PortId;
 

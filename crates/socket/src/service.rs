@@ -3,17 +3,18 @@
 //! The shard calls [`Socket`] as its [`Service`]: `transmit` for transmit queues, `deliver` for
 //! receive queues, [`crate::host`] for ready sockets, and [`Service::tick`] for deadlines: expiry,
 //! handshakes, pauses, stalls and credit requests. Deliveries that a call causes are collected and
-//! made at its end, for each port once.
+//! made at its end, in at most four rounds; the rest follows in the turns of the ports.
 //!
 //! A CID is unique in a group; a second port with the same CID cannot be added, nor a port with a
 //! ledger or host socket that cannot be opened. A guest that is paused keeps its connections; a
 //! guest that resets its device, leaves or faults loses all of them: guests at the other side get
-//! resets, and the streams of processes close. A connect expires after 30 s, a
-//! connection of which both directions are shut down after 10 s, or
-//! 5 min while a process has data left to take ([`crate::expiry`]): then it is reset. Connections do
-//! not survive the daemon; [`crate::resume`] resets them for the guest, by a transport reset event
-//! and by packets. The event queue is used for that event alone. One thread at a time calls the
-//! service, and nothing here blocks except the ledger's small writes ([`crate::ledger`]).
+//! resets, and the streams of processes close. A connect expires after 30 s, a connection of which
+//! both directions are shut down after 10 s, or 5 min while a process has data left to take
+//! ([`crate::expiry`]): then it is reset. Connections do not survive the daemon; [`crate::resume`]
+//! resets them for the guest, by a transport reset event and by packets. The event queue is used
+//! for that event alone. One thread at a time calls the service; it waits for no guest and no
+//! process, but for file operations: the ledger's small writes ([`crate::ledger`]), and the look-up
+//! of the sockets of processes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -265,7 +266,7 @@ impl Socket {
         }
     }
 
-    /// Sets the expiry of a connection, which progress cancels.
+    /// Sets the expiry of a connection.
     pub(crate) fn expire_for(&mut self, now_ns: u64, id: ConnId, why: Expiry) {
         self.expiries.set(&mut self.table, now_ns, id, why);
     }

@@ -15,7 +15,8 @@
 //! `transmit` asks where data may wait ([`Socket::placement_of`]), delivery returns it
 //! ([`Socket::release`]), and deadlines of the service call the checks, in the thread of the shard.
 //! For one receiver at most 1/[`HELD_PART_ONE`] (a quarter) of the ring's entries are held, for all
-//! 1/[`HELD_PART_ALL`] (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender; when the
+//! 1/[`HELD_PART_ALL`] (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender; the packet
+//! that stops the ring is held beyond these parts. When the
 //! frontend stops the queue, held data is staged too, until [`SAVED_BYTES_MAX`] (16 MiB) are staged
 //! for the sender, and connections with data beyond, or in memory that is not granted, are reset.
 //! Delays are bounded and not prevented: a stopped sender waits for a running receiver up to

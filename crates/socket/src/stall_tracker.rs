@@ -11,7 +11,8 @@
 //! within [`STALL_WINDOW_NS`] (1 s) of standing still: [`STALL_BYTES_MIN`] (1 MiB),
 //! [`STALL_PACKETS_MIN`] (64) packets or [`STALL_RETURNED_MIN`] (8) consumed packets. A sender
 //! stands still for one receiver at a time; a receiver that is a host process is not tracked. A
-//! check counts at most two intervals, so a pause of the daemon is not held against a receiver.
+//! check counts at most two intervals, because the daemon may have paused; a resume counts the
+//! whole time since the last check.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,

@@ -4,7 +4,8 @@
 //! [`connect`] in the thread of its dispatcher (an empty shard, in the thread of the control
 //! socket, if the group has no vsock port), and other queries are left to other services. The steps
 //! are those of a real connect in `crate::transmit` and `crate::host` (rules, destination, socket
-//! type), and must be changed together with them.
+//! type; a real connect of a process checks the destination first), and must be changed together
+//! with them.
 //!
 //! An unknown port or group is an error; a refused connect is an answer with its reason. A trace
 //! sends nothing, counts no rule and checks no limit on connections. It does not show whether an

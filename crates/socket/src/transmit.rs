@@ -12,7 +12,8 @@
 //! KiB), memory that is not granted, or a broken ring closes the sender's port; a violation on a
 //! connection resets that connection alone. Data for a receiver without room is not dropped: it
 //! stays in the sender's descriptors, is staged (copied, [`Pack`]), or stops the sender's whole
-//! ring ([`crate::stall`]), so a slow receiver can delay the sender's other connections. A ring
+//! ring ([`crate::stall`]), so a slow receiver can delay the sender's other connections; data for a
+//! process without room is copied within its credit ([`crate::host`]). A ring
 //! with [`RESETS_WAITING_MAX`] (256) unread resets stops too. Packets of one connection keep their
 //! order. The module writes no receive buffer itself and sends nothing to other hosts.
 

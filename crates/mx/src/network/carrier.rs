@@ -29,9 +29,10 @@ use super::{CarrierSpec, NetworkConfig};
 pub enum ReceiveResult {
     /// A frame: see [`NicCarrier::frame`].
     Frame,
-    /// A frame was dropped: it is too long, has a VLAN tag, or its source is not accepted.
+    /// A frame was dropped (it is too short or too long, has a VLAN tag, or its source is not
+    /// accepted), or the receive failed.
     Invalid,
-    /// No frame is there, or the interface is down already.
+    /// No frame is there, the interface is down already, or the NIC has no carrier.
     Empty,
     /// The interface was removed or went down.
     Down,
@@ -71,12 +72,12 @@ pub enum NicCarrier {
 
 impl NicCarrier {
     /// Opens a carrier. The processes of the endpoints `direct` have packet sockets from the
-    /// previous daemon. An interface that is down is no error: the carrier tries again every
-    /// second.
+    /// previous daemon. An interface that is down is no error: the network tries again every
+    /// second ([`Self::rebind_at_ns`]).
     ///
     /// # Errors
-    /// The reason why the interface or address cannot be used, for example an MTU below 4,130
-    /// bytes.
+    /// The reason why the interface or address cannot be used, for example no such interface, or
+    /// an MTU below 4,130 bytes.
     pub fn open(
         cx: &Context<'_>,
         config: &NetworkConfig,
@@ -191,7 +192,7 @@ impl NicCarrier {
     }
 
     /// Opens a packet socket for the process of an endpoint: see [`NicInterface::open_direct`].
-    /// Returns `None` without an interface, or if it is down.
+    /// Returns `None` without an interface, and after any error, which is logged.
     pub fn open_direct(&mut self, endpoint: u8) -> Option<OwnedFd> {
         let Self::Interface(interface) = self else { return None };
         match interface.open_direct(endpoint) {

@@ -1,19 +1,20 @@
 //! Packet filters (BPF) of a NIC with endpoints in direct mode: each packet socket gets the frames
-//! of its endpoint, and the daemon gets all others.
+//! of its endpoint, and the daemon gets the other frames to the NIC or to groups.
 //!
 //! In direct mode a process runs the NIC side of its endpoint itself, on a packet socket that the
 //! daemon opened. This module builds classic BPF programs from the MXoE header layout;
-//! `network::interface` attaches and locks them. The kernel runs them for each received frame of
-//! the interface. The filters divide received frames only: a process with a packet socket can send
-//! any frame. They check address, EtherType, packet type and endpoint, not sessions or keys.
-//! Announcements, name queries and their answers go to the daemon alone. Frames shorter than the
-//! fields are dropped by the kernel's rule for loads out of range.
+//! `network::interface` attaches them, and locks those of the processes' sockets. The kernel runs
+//! them for each received MXoE frame of the interface. The filters divide received frames only: a
+//! process with a packet socket can send any frame. They check destination address, packet type and
+//! endpoint, and those of processes interface and EtherType too; sessions and keys they do not
+//! check. Announcements, name queries and their answers go to the daemon alone. The kernel drops a
+//! frame that ends before a field that the filter loads.
 //!
 //! [`DirectEndpoints`] is a bit set over endpoint numbers 0 to 255, of which 255 is never open.
 //!
-//! The module does no system call and cannot fail. If the kernel refuses a filter,
-//! `network::interface` does not open the endpoint in direct mode, and the daemon serves it. All
-//! calls come from `network::interface`, on the dispatcher's thread.
+//! The module does no system call and cannot fail. If the kernel refuses a filter at the start of
+//! direct mode, `network::interface` does not open the endpoint in direct mode, and the daemon
+//! serves it. All calls come from `network::interface`, on the dispatcher's thread.
 
 use causeway_host::net::bpf::{
     BpfCondition, BpfInstruction, BpfLoad, BpfOperation, GROUPS, from_interface, to_address,

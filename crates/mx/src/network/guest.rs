@@ -1,12 +1,14 @@
 //! Endpoints of guests' processes: rings and regions in memory that their guest can take away.
 //!
 //! `mx::session_requests` opens endpoints and adds regions; `mx::sessions` detaches and closes them
-//! when the guest took the memory away, or the session ended. Both run in a turn of the service's
-//! gate, on the dispatcher's thread. A *detached* endpoint or region is dropped without a look at
-//! its memory; its messages fail when the caller ends it. Quotas are those of the callers
-//! (`mx::quotas`): nothing is refused here but memory that is too short, an endpoint that is
-//! open, and a region that the engine refuses. Unlike those of host processes, these endpoints do
-//! not survive a daemon.
+//! when the guest took the memory away, the session ended, or the NIC is removed. An endpoint or
+//! region that its process closes by a request is closed as that of a host process. The callers run
+//! in a turn of the service's gate, on the dispatcher's thread. A *detached* endpoint or region is
+//! dropped without a look at its memory; the messages of a region fail when the caller ends it, and
+//! those of an endpoint are discarded at its close. The callers check quotas (`mx::quotas`):
+//! refused here are memory that is too short or not aligned, an endpoint that is open, and a region
+//! that the engine refuses. Unlike those of host processes, these endpoints do not survive a
+//! daemon.
 
 use std::io;
 
@@ -21,7 +23,7 @@ impl NicNetwork {
     /// formatted. The endpoint is not waited for after a daemon restart.
     ///
     /// # Errors
-    /// The memory is too short, or the endpoint is open.
+    /// The memory is too short or does not start on a cache line, or the endpoint is open.
     pub fn open_in_guest(
         &mut self,
         endpoint: u8,
@@ -37,8 +39,8 @@ impl NicNetwork {
         Ok(())
     }
 
-    /// Returns whether an endpoint number belongs to a host process that may resume it, or that uses the
-    /// network in direct mode since before a daemon restart.
+    /// Returns whether a host process holds the lock file of an endpoint number: it may resume the
+    /// endpoint, or its packet socket is open although this daemon does not serve the number.
     pub fn is_reserved(&self, endpoint: u8) -> bool {
         self.is_survivor(endpoint) || self.is_awaited(endpoint)
     }

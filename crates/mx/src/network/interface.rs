@@ -6,7 +6,8 @@
 //! An interface that is down is tried again every [`REBIND_NS`] (1 s); meanwhile frames in both
 //! directions are dropped, and the engines retransmit. Then no endpoint can be opened in direct
 //! mode, and the daemon serves it. If the filter cannot be restored after direct mode, frames to
-//! the endpoint are dropped until the interface is down and up again. If the MTU is less than 4,130
+//! the endpoint are dropped until a filter is attached again: at the next start or end of direct
+//! mode, or when the interface was down and is up again. If the MTU is less than 4,130
 //! bytes (`FRAME_LEN_NARROW` less the Ethernet header), the command that adds the port fails; an
 //! interface that comes back with such an MTU counts as down. Jumbo frames need an MTU of 8,226
 //! bytes. After an interface came back, socket and filter of the daemon are new; sockets of
@@ -108,7 +109,7 @@ impl NicInterface {
     /// from now on, and not at the daemon. The process can send any frame, but receives only these.
     ///
     /// # Errors
-    /// The interface is down, or the kernel has no memory left.
+    /// The interface is down, or the kernel refuses the socket or a filter.
     pub fn open_direct(&mut self, endpoint: u8) -> Result<OwnedFd, InterfaceError> {
         let host = |error| InterfaceError::Host(self.name.clone(), error);
         let Some(bound) = &self.bound else { return Err(InterfaceError::Down(self.name.clone())) };
@@ -123,8 +124,8 @@ impl NicInterface {
         Ok(socket.into_fd())
     }
 
-    /// Ends the direct mode of an endpoint: its frames arrive at the daemon again. Returns whether
-    /// its process had a packet socket.
+    /// Ends the direct mode of an endpoint: its frames arrive at the daemon again. A filter that
+    /// cannot be restored is logged. Returns whether its process had a packet socket.
     pub fn end_direct(&mut self, endpoint: u8) -> bool {
         let had = self.direct.remove(endpoint);
         if let Some(bound) = self.bound.as_ref().filter(|_| had) {

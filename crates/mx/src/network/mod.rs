@@ -20,11 +20,13 @@
 //! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
 //! daemon serves; those in direct mode have only their filter and lock file here. Frames that the
 //! engine drops are counted by reason; frames that discovery ignores are not. The network retries
-//! deferred requests after frames, timers and removals of regions, and the binding of an interface
-//! that is down every second ([`REBIND_NS`](crate::limits::REBIND_NS)); the engine repeats lost
-//! packets and unsent frames. When the NIC is removed, its served endpoints close, and those in
-//! direct mode continue. Wake-ups and disconnects are left to `mx::service`, by [`NetworkAction`].
-//! Called by `mx::service` on the dispatcher's thread; `mx::requests` opens and closes endpoints.
+//! deferred requests after frames, timers, removals of regions and turns of neighbours, and the
+//! binding of an interface that is down every second ([`REBIND_NS`](crate::limits::REBIND_NS)); the
+//! engine repeats lost packets and unsent frames. When the NIC is removed, its served endpoints
+//! close, and those in direct mode continue. Wake-ups and disconnects are left to `mx::service`, by
+//! [`NetworkAction`]. Called on the dispatcher's thread by `mx::service` (frames, timers, closes),
+//! `mx::exchange` (rings, neighbours), `mx::requests` and `mx::session_requests` (opens, regions)
+//! and `mx::sessions` (memory that a guest took away).
 
 mod address_table;
 mod carrier;
@@ -118,7 +120,7 @@ pub struct NicNetwork {
     discovery: Discovery,
     /// Processes may use direct mode.
     bypass: bool,
-    /// Endpoints in direct mode that survived a daemon; `None` for datagrams.
+    /// Endpoints in direct mode that survived a daemon; `None` without an interface.
     survivors: Option<Survivors>,
     /// Endpoints of the previous daemon, and the time until which they may be resumed.
     served: Survivors,
@@ -302,8 +304,8 @@ impl NicNetwork {
     }
 
     /// Opens an endpoint in direct mode. Returns its packet socket and its lock file, or `None` if
-    /// direct mode is not permitted, the lock file is held, or the interface is down; the caller
-    /// then opens the endpoint by [`Self::open`].
+    /// direct mode is not permitted, the lock file cannot be locked, or the carrier has no packet
+    /// socket for it; the caller then opens the endpoint by [`Self::open`].
     pub fn open_direct(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
         let locks = self.survivors.as_ref().filter(|_| self.bypass)?.locks();
         let lock = locks
@@ -318,7 +320,8 @@ impl NicNetwork {
         Some(vec![socket, lock])
     }
 
-    /// Returns whether an endpoint belongs to a process that survived a daemon.
+    /// Returns whether the process of an endpoint in direct mode survived a daemon, or a process
+    /// still holds the lock file of an endpoint that this daemon closed.
     pub fn is_survivor(&self, endpoint: u8) -> bool {
         self.survivors.iter().flat_map(Survivors::endpoints).any(|other| other == endpoint)
     }
@@ -363,7 +366,8 @@ impl NicNetwork {
         Ok([file, bell].into_iter().chain(lock).collect())
     }
 
-    /// Closes an endpoint, after the caller called [`Self::drain`]. Returns the number by which it was served.
+    /// Closes an endpoint, after the caller called [`Self::drain`]. Returns the number by which it
+    /// was served, or `None` if it had no rings.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
         if self.stays(endpoint) {
             return None;
@@ -455,7 +459,7 @@ impl NicNetwork {
         SourceProgress { progress, count }
     }
 
-    /// Receives at most `budget` frames. Returns their number and the last result.
+    /// Polls the carrier at most `budget` times. Returns the number of frames and the last result.
     fn take_frames(&mut self, now: u64, budget: usize, polled: bool) -> (u32, ReceiveResult) {
         let (mut polls, mut count, mut last) = (0_usize, 0_u32, ReceiveResult::Invalid);
         self.carrier.begin_pass();

@@ -1,10 +1,12 @@
-//! Neighbours: NICs of the same group in the same daemon. Messages between them stay in memory.
+//! Neighbours: NICs of the same group in the same daemon, and the NIC itself. Messages between them
+//! stay in memory.
 //!
 //! `mx::exchange` takes the work that concerns neighbours and performs it with both networks, on
-//! the dispatcher's thread: at most 64 steps and 256 KiB in a turn, the rest in the next. A NIC
-//! that is also found on the network is a neighbour nevertheless, and packets from the network with
-//! its address are dropped. Work for a NIC that has been removed is dropped, and a packet that the
-//! receiving engine drops is counted by reason, as one of the network.
+//! the dispatcher's thread: at most 64 steps and about 256 KiB in a turn, the rest in the next. An
+//! eager message skips this queue if none waits before it and its receiver has room. A NIC that is
+//! also found on the network is a neighbour nevertheless, and packets from the network with its
+//! address are dropped. Work for a NIC that has been removed is dropped, and a packet that the
+//! receiving engine drops is counted by reason, at the NIC that sent it.
 
 use causeway_mxoe::driver::{Engine, Neighbours};
 use causeway_mxoe::local::{LocalWork, perform};
@@ -32,7 +34,8 @@ impl<F: FindNetwork> Neighbours<EndpointOwner, CarrierOutput> for Engines<'_, F>
 }
 
 impl NicNetwork {
-    /// Adds a neighbour.
+    /// Adds a neighbour. Without a free place among the 1,024 known NICs of the engine nothing is
+    /// added or reported, and the two NICs do not reach each other.
     pub fn add_neighbour(&mut self, now: u64, nic: NicId) {
         self.engine.nic.nic_add_local(now, nic, &mut self.engine.tx_path);
     }

@@ -8,15 +8,16 @@
 //! Each such endpoint has a lock file beside the socket of its NIC. The daemon locks the file and
 //! passes the descriptor to the process, which holds it as long as it has the endpoint. A locked
 //! file means a live endpoint for any daemon; a file without a lock is removed, and a file that
-//! cannot be opened counts as locked. After the 60 s the numbers of served endpoints are free, and
-//! packets to them are refused; a process can still resume its number until it is assigned anew.
+//! cannot be opened counts as locked, except a symbolic link. After the 60 s the numbers of served
+//! endpoints are free, and packets to them are refused; a process can still resume its number until
+//! it is assigned anew.
 //!
 //! Ended endpoints are found at intervals of [`SURVIVORS_CHECK_NS`] (250 ms), so a number is free
 //! again with that delay. The lock vouches for a live process, not for a correct one. If a lock
 //! file cannot be locked, the endpoint is not opened in direct mode, and the daemon serves it; a
 //! served endpoint without a lock file is opened nevertheless, and not waited for after a restart.
-//! This module keeps no state of connections; processes do. Called by `mx::network` at the start of
-//! a daemon, at each open and close, and in its ticks.
+//! This module keeps no state of connections; processes do. Called by `mx::network` at the creation
+//! of a NIC, at opens and closes of host processes' endpoints, and in its ticks.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -58,7 +59,7 @@ impl LockFiles {
     /// Creates and locks the file of an endpoint for its process.
     ///
     /// # Errors
-    /// A process holds the file, or the kernel has no descriptors left.
+    /// A process holds the file, or the file cannot be created or opened.
     pub fn take(&self, endpoint: u8) -> io::Result<OwnedFd> {
         // Read access suffices for a lock.
         let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -1,22 +1,24 @@
 //! Frames in datagrams, one in each, between networks with routers (`udp = {…}`).
 //!
 //! Datagrams are accepted from configured addresses only; others, frames in the name of a NIC at
-//! another address, and frames of 16,384 bytes or more are dropped. The NICs behind an address are
+//! another address, frames in the name of this NIC except those of discovery, and frames of fewer
+//! than 14 or of 16,384 bytes or more are dropped. The NICs behind an address are
 //! learnt from received frames ([`super::address_table`]). Broadcasts, and frames to unknown NICs,
 //! are sent to all addresses; only the error of the last is reported. Nothing is encrypted: a node
 //! on the path can read and forge frames.
 //!
 //! # Budget
-//! One system call for a batch of frames of one length to one host, up to the segments of the
-//! kernel or `SEND_BYTES` (65,000) bytes (after a failed batch `SINGLE_BATCHES` (4,096) batches
-//! leave as single datagrams); one for a received batch from a host.
+//! One system call for a batch of frames of one length (the last may be shorter) to one NIC, up to
+//! the segments of the kernel or `SEND_BYTES` (65,000) bytes; after a failed batch the next
+//! `SINGLE_BATCHES` (4,096) datagrams to the address leave singly. One for a received batch from a
+//! host.
 //!
 //! The carrier neither retransmits nor limits its rate: a lost datagram is a lost frame, and the
 //! engine retransmits. Frames longer than the path MTU are fragmented by IP. Without room in the
 //! socket buffer, frames wait in the engine's batch. Jumbo frames are not used.
 //!
-//! [`UdpOutput`] is shared with the engine's batch, behind a lock that only the NIC's dispatcher
-//! takes. Called by `mx::network::carrier`.
+//! The engine's batch has a clone of [`UdpOutput`]. Both share the address table, behind a lock
+//! that only the NIC's dispatcher takes. Called by `mx::network::carrier`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -54,8 +56,7 @@ impl UdpOutput {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the first of `frames`, as many of one length to one host as one call can send. Returns
-    /// their number.
+    /// Sends the first of `frames`, as many to one NIC as one call can send. Returns their number.
     ///
     /// # Errors
     /// The first frame was not sent. A frame to all addresses: not to the last of them.
@@ -179,7 +180,8 @@ pub struct UdpCarrier {
     pub source: u32,
     /// Number of datagrams from addresses that are not configured.
     pub unknown_addresses: u64,
-    /// Number of frames of NICs that belong to another address.
+    /// Number of frames in the name of this NIC or of a NIC at another address, or of a NIC beyond
+    /// the limit of an address.
     pub foreign_frames: u64,
 }
 
@@ -187,7 +189,8 @@ impl UdpCarrier {
     /// Binds a socket.
     ///
     /// # Errors
-    /// The address is in use, or is not an address of this host.
+    /// The address is in use or is not an address of this host, or the kernel has no descriptors
+    /// left.
     pub fn bind(
         cx: &Context<'_>,
         listen: SocketAddr,

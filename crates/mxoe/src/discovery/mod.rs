@@ -1,14 +1,16 @@
 //! Discovery of NICs: announcements by broadcast, and name queries.
 //!
 //! A NIC announces itself [`ANNOUNCE_BURST`] (8) times at intervals of a second, and every three
-//! minutes afterwards. A new or restarted NIC causes a new burst at all others. A NIC that
-//! announced itself is queried for its name until it answers, after 0.1 s, doubled up to 5 s
+//! minutes afterwards. A new or restarted NIC causes a new burst at all others. A known NIC is
+//! queried for its name until it answers, at once and again after 0.1 s, doubled up to 5 s
 //! ([`NAME_QUERY_NS`]). NICs of the configuration stay, and keep their configured names; others are
 //! removed if they do not answer for [`NIC_NAMELESS_NS`] (30 s). A NIC that answered is queried
 //! again after [`NIC_STALE_NS`] (10 min), and removed after 10.5 min without an announcement or
 //! answer. Packets of its endpoints ([`Discovery::record_activity`]) postpone the removal. A
 //! removed NIC is added again by its next announcement. A name belongs to the first NIC that
-//! reported it; another NIC gets it only after the first did not answer a query for 30 s.
+//! reported it; if another NIC reports it, the first is queried, and removed (unless configured) if
+//! it does not answer for 30 s, even if its endpoints send; the other NIC gets the name with its
+//! next answer.
 //!
 //! This module is without I/O, like the engine: its inputs are frames and the time, its outputs
 //! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by

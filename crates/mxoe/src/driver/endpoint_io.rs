@@ -66,7 +66,7 @@ pub struct EndpointIo<W> {
     pub(crate) holds: Holds,
     /// The next request was deferred.
     pub(crate) later: bool,
-    /// An event was written, or the host side waits for room that exists.
+    /// An event was offered to the ring since the last commit.
     pub(crate) touched: bool,
     /// The host side sleeps and must be woken by the owner.
     pub(crate) must_wake: bool,
@@ -201,7 +201,7 @@ impl<W> EndpointIo<W> {
         }
     }
 
-    /// Returns the time since which an event waits because the host side reads none.
+    /// Returns for how long an event has waited because the host side reads none.
     pub fn full_for(&self) -> Option<Duration> {
         self.full_since.map(|since| since.elapsed())
     }

@@ -10,8 +10,8 @@
 //!
 //! Callers: `mx::network` (all endpoints of a NIC, one dispatcher), and `causeway-endpoint` in
 //! direct mode (its own endpoint). After one or more calls the owner calls [`TxPath::commit`];
-//! without it, frames and wake-ups stay queued. The engine never sleeps: the owner waits for
-//! doorbells, frames and [`Engine::deadline`].
+//! without it, wake-ups and the last frames stay queued. The engine never sleeps: the owner waits
+//! for doorbells, frames and [`Engine::deadline`].
 
 use std::fmt::Debug;
 use std::io;
@@ -98,7 +98,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
     }
 
     /// Takes the remaining requests of an endpoint before [`Self::close`], at most
-    /// [`REQUESTS_AT_CLOSE_MAX`] (1,024), until one is deferred.
+    /// [`REQUESTS_AT_CLOSE_MAX`] (1,024) at a cost of at most [`COST_AT_CLOSE_MAX`] (4,096), until
+    /// one is deferred.
     pub fn drain_requests(&mut self, now: u64, endpoint: u8) {
         self.drain_among(now, endpoint, &mut NoNeighbours);
     }
@@ -169,7 +170,7 @@ impl<W: Debug, E: Output> Engine<W, E> {
 
     /// Registers the memory of the endpoint's own process, from which long messages are sent in
     /// place. Returns `None` if the endpoint is not open or no number is free. A process has one
-    /// such region; a second call replaces the first.
+    /// such region; a second call replaces the first, and the number of the first stays in use.
     pub fn add_own_region(&mut self, endpoint: u8, own: AppMemory) -> Option<RegionId> {
         let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
         let region = self.nic.region_add(endpoint, AppMemory::BYTES)?;

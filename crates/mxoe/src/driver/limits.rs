@@ -2,8 +2,9 @@
 //!
 //! Beyond [`FRAMES_WAITING_MAX`] frames are dropped, and the engine retransmits; beyond
 //! [`REGION_BYTES_MAX`] and [`REGION_BYTES_OF_ENDPOINT_MAX`]
-//! [`Engine::add_region`](crate::driver::Engine::add_region) returns an error. Limits of the
-//! protocol are in [`mxoe::limits`](crate::limits); quotas of users are in `causeway_mx::limits`.
+//! [`Engine::add_region`](crate::driver::Engine::add_region) and `add_spans` return an error.
+//! Limits of the protocol are in [`mxoe::limits`](crate::limits); quotas of users are in
+//! `causeway_mx::limits`.
 //!
 //! Readers are the modules of the driver and the owners of an engine: `mx::network` in causewayd
 //! (dispatcher's thread) and `causeway_endpoint::bypass` in an application in direct mode (the

@@ -12,6 +12,10 @@
 //! | received frame | one copy, from the receive buffer to its destination |
 //! | event | one copy into the ring |
 //!
+//! An eager message to the network is copied twice more: into the buffer that is kept until its
+//! acknowledgement, and into its frame. A received message that waits (for order or room) is copied
+//! once more.
+//!
 //! # Modules
 //! | module | content |
 //! |---|---|

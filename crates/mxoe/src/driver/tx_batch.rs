@@ -12,7 +12,7 @@
 //! dropped frame is like a frame lost in the network: the engine or the peer repeats the packet.
 //! Frames leave in order; nothing waits for their arrival. Filled through
 //! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit);
-//! a batch of 64 frames leaves at once.
+//! if 64 frames wait, a further frame sends them first.
 
 use std::convert::Infallible;
 use std::io;
@@ -128,7 +128,8 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
-    /// Queues a frame of two parts; the second is sent in place.
+    /// Queues a frame of two parts; the second is sent in place. Drops the frame as [`Self::push`]
+    /// does.
     pub fn push_lent(&mut self, head: &[u8], lent: FrameBody) {
         if self.has_room() {
             self.put(head, &[], Some(lent));

@@ -8,7 +8,8 @@
 //! an endpoint that is not open is dropped, and its regions are faults. Reads and writes of regions
 //! are checked against the mapping; a [`RegionFault`] does not end the process. The owner of the
 //! [`Engine`](crate::driver::Engine) calls [`TxPath::commit`] after each batch of calls, and gets
-//! each needed [`EndpointAction`] once per call, and only for endpoints used since the last call.
+//! the needed [`EndpointAction`]s of endpoints used since the last call; `Serve` and `Broken` may
+//! be repeated.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +42,7 @@ pub struct TxPath<W, E> {
     pub frames: TxBatch<E>,
     /// Endpoints that [`Self::commit`] examines.
     touched: Vec<u8>,
-    /// An event was written since the owner cleared the flag.
+    /// An event was offered to a ring since the owner cleared the flag.
     pub has_written: bool,
 }
 

@@ -8,8 +8,9 @@
 //! ([`NicEndpoint::local_delivered`]) or put it back. An offer without a free send window stays in
 //! the queue, and later messages of its peer behind it. The receiver counts a message of another
 //! session or of an unknown endpoint, and refuses it with `BadSession`; it keeps no message without
-//! room, but notes the peer and asks for the message once. A step whose handle, window, peer or
-//! session is no longer valid returns `None` and changes nothing.
+//! room, but notes the peer and asks for the message once. A notification needs no room. A step
+//! with a handle, peer or session that is no longer valid has no effect; a window that is no longer
+//! offered is an error status.
 //!
 //! Called by [`perform`](super::perform()), [`deliver`](super::deliver) and [`route`](super::route)
 //! through [`Nic`](crate::Nic), and by `transmit`, `endpoint` and `pull` where a peer is local, on

@@ -19,13 +19,15 @@
 //! # Back-pressure
 //! A message without room at the receiver stays in the queue of its sender, bounded by the limits
 //! of sends. The receiver notes the peer, and asks for its messages when there is room. Order holds
-//! per peer: a waiting peer gives no later message.
+//! per peer: a waiting peer gives no later message (notifications excepted).
 //!
 //! # Failures
-//! A message or pull of an endpoint that was closed, opened again or that disconnected ends the peer
-//! with the status of the matching refusal of MXoE. A region that was released or unmapped in the
-//! middle ends the pull and the offer with `BadRdmaWindow`. The pull of a message that its sender
-//! cancelled ends with `Aborted`, as in a channel of two processes.
+//! A message to an endpoint that was closed, opened again or that disconnected ends the peer with
+//! the status of the matching refusal of MXoE; a pull from such an endpoint ends with
+//! `BadRdmaWindow`, if the end of the peer was not reported first. If the sender's region is
+//! released or unmapped in the middle, pull and offer end with `BadRdmaWindow`; if it is the
+//! receiver's, the pull does, and the offer succeeds with 0 bytes. The pull of a message that its
+//! sender cancelled ends with `Aborted`, as in a channel of two processes.
 //!
 //! Trust: an endpoint of the group names no other endpoint by itself; addresses and sessions in
 //! [`LocalWork`] come from the engine. Used by `causeway-mx` on the dispatcher's thread.

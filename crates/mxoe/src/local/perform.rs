@@ -3,15 +3,16 @@
 //! [`perform`] takes the [`Nic`] that queued the work, and the [`Nic`] that the work concerns
 //! ([`LocalWork::to`]), which the caller finds. A work for an endpoint that is closed, or for a
 //! peer of another session, has no effect, except that messages which the receiver refuses end
-//! their peer. A work that is cut at a limit queues its rest again, at the end of the queue of
-//! `own`.
+//! their peer, and that a pull ends with `BadRdmaWindow`. A work that is cut at a limit queues its
+//! rest again, at the end of the queue of `own`.
 //!
 //! [`route`] and [`deliver`] are the fast path for eager messages: the request goes from ring to
 //! ring without a queue. [`deliver`] returns false where the message must take the queue of its
 //! peer; the caller passes the request to [`Nic::request`] then, in the same turn, so that order
 //! holds.
 //!
-//! Called by `mx::exchange` of `causeway-mx` ([`perform`], at most 64 works and 256 KiB in a turn)
+//! Called by `mx::exchange` of `causeway-mx` ([`perform`], at most 64 works and about 256 KiB in a
+//! turn)
 //! and by [`driver::Engine`](crate::driver::Engine) ([`route`], [`deliver`]), on the thread that
 //! owns both NICs. After it the owner ends the turn of both:
 //! [`TxPath::commit`](crate::driver::TxPath::commit).

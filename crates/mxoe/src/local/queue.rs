@@ -2,7 +2,8 @@
 //!
 //! The queue has at most [`LOCAL_FRAMES_MAX`] (1,024) packets; further packets are dropped, as on a
 //! network, and the engine repeats them. Other work is bounded by its objects: one entry for each
-//! peer with messages to send, each waiting peer that has room again, and each active pull. The
+//! peer with messages to send, each waiting peer that has room again, each active pull, and each
+//! ended peer. The
 //! queue decides nothing; [`perform`](super::perform()) does. A step for an endpoint or NIC that is
 //! gone stays in the queue until its turn and has no effect then. Filled by the engine
 //! ([`EngineContext`](crate::context::EngineContext)) and by [`perform`](super::perform()); emptied

@@ -1,9 +1,9 @@
 //! The shared record of chains in flight (vhost-user, "Inflight I/O tracking").
 //!
 //! The record lives in a memory file that the frontend keeps; `attach` maps it and gives each queue
-//! its part. The queue writes it at each pop, push and publication, in the dispatcher's thread.
-//! After the death of this process its successor reads there which chains were popped and not
-//! pushed, in the order of their pops, and pops them again first.
+//! its part. The queue writes it at its start and at each pop, push and publication, in the
+//! dispatcher's thread. After the death of this process its successor reads there which chains were
+//! popped and not pushed, in the order of their pops, and pops them again first.
 //!
 //! The content is as untrusted as any guest memory: an inconsistent record is
 //! [`RingError::Inflight`], with which the attachment ends. Chains that the predecessor pushed and

@@ -2,10 +2,10 @@
 //! handshake, and processes with a connection.
 //!
 //! A token is the number by which the shard reports the events of a descriptor
-//! ([`Context::watch`](causeway_fabric::Context::watch)). Tokens are reused; deadlines of handshakes
-//! therefore name the time beside the token. The module keeps the subjects and the order of deadlines
-//! and pauses; [`super`] and `super::listeners` call it and own the protocol, in the thread of the
-//! shard.
+//! ([`Context::watch`](causeway_fabric::Context::watch)). Tokens are reused; deadlines of
+//! handshakes therefore name the time beside the token. The module keeps the subjects and the order
+//! of deadlines and pauses; [`super`] and `super::listeners` call it and own the protocol, in the
+//! thread of the shard.
 //!
 //! No limit is checked here: [`super`] refuses connects by [`HostTokens::count`]
 //! (`HOST_CONNECTIONS_MAX`, 16,384). A reserved token without a subject must be released. A token
@@ -129,8 +129,8 @@ impl HostTokens {
         self.handshake_deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Returns the token of a handshake in progress of which the deadline has passed; the deadline is
-    /// removed.
+    /// Returns the token of a handshake in progress of which the deadline has passed; the deadline
+    /// is removed.
     pub(super) fn take_expired_handshake(&mut self, now_ns: u64) -> Option<u32> {
         while self.handshake_deadline_ns().is_some_and(|at| at <= now_ns) {
             let entry = self.handshake_deadlines.pop_front()?;
