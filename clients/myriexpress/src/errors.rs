@@ -11,9 +11,10 @@
 //! request.
 //!
 //! A handler runs in the calling thread, without any lock of the library, and may call the library.
-//! Failed requests, also those without a handle, are reported by `wait::report_failures`, in the
-//! thread whose call made the progress, one at a time per endpoint. A truncated message is a failed
-//! request. Setting a handler while another thread fails may report to either handler.
+//! Failed requests, also those without a handle, are reported by `wait::report_failures`, one at a
+//! time per endpoint, in the thread of a call that finds them: a thread that reports already takes
+//! later failures too. A truncated message is a failed request. Setting a handler while another
+//! thread fails may report to either handler.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};

@@ -1,6 +1,6 @@
 //! Buffers of the application: validation, and access during a request.
 //!
-//! The kernel validates each buffer once: pages that were found mapped are cached. As with the
+//! The kernel validates buffers, and pages that were found mapped are cached. As with the
 //! registration cache of MX, an application that unmaps memory and passes it again must call
 //! `mx__regcache_clean`. `MX_RCACHE=0` disables the cache.
 //!
@@ -14,9 +14,9 @@
 //! Otherwise a call with a buffer that is not mapped, or not writable for a receive, fails with
 //! `MX_BAD_SEG_MEM`; too many buffers give `MX_BAD_SEG_CNT`, and a missing list or more than 2^32 -
 //! 1 bytes `MX_BAD_SEG_LIST`. A failed call makes no request. A validated buffer can be unmapped
-//! later, or be stale in the cache: then an access raises SIGSEGV or SIGBUS, as with MX. Called by
-//! `call::transfer` for each send and receive, in the application's thread, with the lock of the
-//! endpoint.
+//! later, or be stale in the cache: then an access by this library raises SIGSEGV or SIGBUS, as
+//! with MX. Called by `call::transfer` for each send and receive, in the application's thread, with
+//! the lock of the endpoint.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

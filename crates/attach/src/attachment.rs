@@ -2,13 +2,15 @@
 //! and rings doorbells.
 //!
 //! An [`Attachment`] reads its protocol from a file descriptor and reports the consequences as
-//! [`Event`]s. `fabric` accepts the connection and creates the attachment; the dispatcher watches
-//! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
-//! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
-//! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
-//! vhost-user raises all events but [`Event::Doorbell`], [`Event::Message`] and [`Event::Resumed`];
-//! vfio-user [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`]
-//! and [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
+//! [`Event`]s. `fabric` accepts the connection, and the port's service makes the attachment
+//! (`fabric::Service::connect`); the dispatcher watches the descriptor, calls [`Attachment::poll`],
+//! passes the events to the service, and drops the attachment when it ends. Local attachments, any
+//! number for a port, belong to the service `mx`, which polls them itself. vhost-user ([`Server`]),
+//! vfio-user ([`crate::vfio_user`]) and the local attachment
+//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface. vhost-user raises
+//! all events but [`Event::Doorbell`], [`Event::Message`] and [`Event::Resumed`]; vfio-user
+//! [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`] and
+//! [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
@@ -141,8 +143,8 @@ pub trait Attachment: AsFd + Debug + Send {
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError>;
 
     /// Returns the total cost of the messages so far, in units of about 5 us, at least 1 for each.
-    /// vfio-user counts events instead, because its control thread limits the messages. The port
-    /// limits the rate.
+    /// vfio-user counts events and wake-ups for pending interrupts instead, because its control
+    /// thread limits the messages; the local attachment counts messages. The port limits the rate.
     fn cost(&self) -> u64;
 
     /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the
@@ -185,8 +187,8 @@ pub trait Attachment: AsFd + Debug + Send {
         }
     }
 
-    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications. No effect
-    /// for a queue that does not exist.
+    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications; vfio-user
+    /// raises interrupt vector `n`. No effect for a queue or vector that does not exist.
     ///
     /// # Errors
     /// Returns an error if the frontend blocked the notification; the caller ends the attachment.

@@ -10,9 +10,9 @@
 //!
 //! | constants | read by | thread |
 //! |---|---|---|
-//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | a dispatcher, or the frontend's thread in the holder |
-//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | a dispatcher; doorbells also in applications |
-//! | vfio-user | `vfio_user`, [`crate::allowance`] | the control thread of the frontend |
+//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | a dispatcher, the frontend's thread in the holder, or a native client's |
+//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | a dispatcher, or an application's |
+//! | vfio-user | `vfio_user`, [`crate::allowance`] | the control thread of the frontend, its thread in the holder, or a native client's |
 //! | native frontends | [`crate::native`] | the caller's thread, which blocks |
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
@@ -30,7 +30,7 @@ pub const STREAM_DESCRIPTORS_MAX: usize = 8;
 pub const STREAM_HEADER_BYTES_MAX: usize = 16;
 /// Most descriptors with one message of vhost-user.
 pub const DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
-/// Most messages handled in one turn; the rest wait for the next turn.
+/// Most messages of a vhost-user frontend handled in one turn; the rest wait for the next turn.
 pub const MESSAGES_PER_TURN: usize = 64;
 /// Cost of a message that maps or unmaps memory, in units of a plain message. Unmapping interrupts
 /// every processor that runs the daemon to flush its TLB.

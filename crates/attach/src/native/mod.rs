@@ -5,7 +5,8 @@
 //! [`causeway_ring::driver`]. [`NetPort`] carries Ethernet frames, [`VsockPort`] virtio-vsock
 //! packets, and [`Sockets`] provides connections on top of packets. [`VfioUserClient`] speaks
 //! vfio-user, for PCI devices. The module contains no protocol stack: frames are sent as given.
-//! Examples, benchmarks, simulations and tests use it; the daemon does not.
+//! Examples, benchmarks, simulations, tests and the driver `mlx5-driver` use it; the daemon does
+//! not.
 //!
 //! Calls that exchange requests block: those of [`Client`] and [`VfioUserClient`], `attach`,
 //! `over`, and `pause`, `resume`, `grant_again` and `reconnect` of [`Frontend`]. So do `wait…`, and

@@ -3,10 +3,10 @@
 //!
 //! The control thread publishes consequences of messages; the dispatcher takes all of them at once
 //! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set
-//! of doorbells, a reset, pending interrupts, an end. A reset voids the doorbells before it; of
-//! several epochs the dispatcher sees the newest alone; a resumption follows the newest epoch. The
-//! control thread can wait for a given time until the dispatcher uses a notice and has dropped the
-//! earlier epochs.
+//! of doorbells, a reset, a resumption, pending interrupts, an end. A reset voids the doorbells
+//! before it; of several epochs the dispatcher sees the newest alone; a resumption follows the
+//! newest epoch. The control thread can wait for a given time until the dispatcher uses a notice
+//! and has dropped the earlier epochs.
 //!
 //! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
 //! dispatcher drops its end, the thread's waits end at once. Both eventfds belong to this process

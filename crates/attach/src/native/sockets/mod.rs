@@ -14,10 +14,10 @@
 //! later call, at most 16,384; further ones are dropped without a report: a connect then times out,
 //! and a peer that misses a response, a shutdown or a credit update waits for it.
 //!
-//! If the daemon reports a reset of the transport, as after its restart, all connections end with
-//! [`SocketError::Reset`]; listeners stay. A seqpacket connection is read by
-//! [`Sockets::receive_message`]: the other calls return bytes without the ends of messages, and a
-//! message of which they took a part is shorter afterwards.
+//! If the daemon reports a reset of the transport, as after its restart, all connections that had
+//! not ended before end with [`SocketError::Reset`]; listeners stay. A seqpacket connection is read
+//! by [`Sockets::receive_message`]: the other calls return bytes without the ends of messages, and
+//! a message of which they took a part is shorter afterwards.
 
 mod connection;
 
@@ -344,7 +344,8 @@ impl Sockets {
         Ok(self.port.wait(room || !self.pending_control.is_empty(), Some(timeout))?)
     }
 
-    /// Handles all received packets without waiting; returns their number.
+    /// Handles all received packets without waiting; returns their number. Packets behind one with
+    /// an invalid header wait for the next call.
     ///
     /// # Errors
     /// Returns an error if the port fails.
