@@ -1,9 +1,9 @@
 //! Options that derive from the fields of a table, for example `--mtu` from `mtu`.
 //!
-//! For `port add` and `link add`, each [`FieldInfo`] of `causeway-model` becomes an option with its
-//! help, and given options become JSON values in the daemon's form. [`add_kinds`] adds the kinds of
-//! a newer daemon; it must be called before the command line is parsed, and only its first call has
-//! an effect.
+//! For `add` of ports, links, groups, rules, routes and forwards, each [`FieldInfo`] of
+//! `causeway-model` becomes an option or the positional argument with its help, and given options
+//! become JSON values in the daemon's form. [`add_kinds`] adds the kinds of a newer daemon; it must
+//! be called before the command line is parsed, and only its first call has an effect.
 //!
 //! Absent options are absent in the values: the daemon knows the defaults. The options of all kinds
 //! of ports are accepted for every kind, and the daemon refuses those that the kind does not have.
