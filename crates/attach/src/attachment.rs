@@ -35,8 +35,8 @@ use crate::vhost_user::server::{Device, Server};
 pub enum Event {
     /// Queue `n` runs: its ring is set up, and may contain chains already.
     QueueStarted(usize),
-    /// Queue `n` has stopped: its ring and doorbell are gone. The attachment has pushed the chains
-    /// in flight back to the driver, with 0 written bytes.
+    /// Queue `n` has stopped: its ring is gone. The attachment has pushed the chains in flight back
+    /// to the driver, with 0 written bytes, unless the ring is broken or unreachable.
     QueueStopped(usize),
     /// A new memory map replaced the old map; running queues use it. Addresses of chains in flight
     /// stay valid, but must be looked up in the new map.

@@ -126,8 +126,8 @@ pub const READS_PER_CHECK: usize = 64;
 /// First and longest pause between two checks whether the dispatcher has dropped an epoch, in
 /// microseconds.
 pub const EPOCH_CHECK_US: (u64, u64) = (20, 1000);
-/// Time for which a control thread waits for room in the socket, in milliseconds; after that the
-/// attachment of a frontend that reads no replies ends.
+/// Time for which a send of vfio-user waits for room in the socket, in milliseconds; after that the
+/// attachment of a frontend that reads no replies ends, or the call of a native client fails.
 pub const REPLY_STALL_MS: u64 = 2000;
 /// Processor time that a control thread may use at once, in nanoseconds (1 s): the DMA mappings of
 /// 1 GiB in pages of 4 KiB take several seconds. After it, the thread pauses.

@@ -14,9 +14,9 @@
 //! `receive` in a loop; a caller that sleeps calls `wait` when `receive` returned nothing. A port
 //! is owned by one thread at a time and has no thread of its own. A rule that the backend breaks is
 //! a [`NativeError`], after which the port must be dropped; the backend is trusted in one respect:
-//! it does not block the port's eventfds. Only ports that were attached by path with a `reconnect`
-//! time survive a restart of the daemon; such a port blocks in `wait…` or `reconnect` until the new
-//! daemon serves it or the time is over.
+//! it does not block the port's eventfds. Unless the holder keeps its connection, a port survives a
+//! restart of the daemon only if the port was attached by path with a `reconnect` time; such a port
+//! blocks in `wait…` or `reconnect` until the new daemon serves it or the time is over.
 
 mod client;
 mod driver_queue;

@@ -12,7 +12,8 @@
 //! [`VFIO_DESCRIPTORS_MAX`] (8) descriptors; a command other than DMA_MAP and SET_IRQS with a
 //! descriptor is refused with EINVAL. A command that needs no reply is executed in silence, also if
 //! it fails. The caller sends the reply to a DMA, RESET or RESUME command after its effect took
-//! place ([`Effect`]). RESUME has two phases, each accepted once and in order; others are EINVAL.
+//! place ([`Effect`]). RESUME, on the holder's sockets alone, has two phases, each accepted once
+//! and in order; others are EINVAL.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

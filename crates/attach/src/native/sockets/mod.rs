@@ -33,7 +33,7 @@ use super::error::NativeError;
 use super::vsock::VsockPort;
 use crate::limits::NATIVE_CONNECTIONS_MAX;
 
-/// First local port number for `connect`.
+/// Number below the first local port number of `connect`.
 const EPHEMERAL: u32 = 1 << 20;
 
 /// Identifies a connection by its two ends.
