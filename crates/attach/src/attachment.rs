@@ -16,8 +16,9 @@
 //! call, because services look a queue up several times for each batch.
 //!
 //! Configuration space and handshakes are internal to the protocol and raise no events; frames and
-//! packets do not pass through the interface. `poll` handles a bounded number of messages and never
-//! blocks. An attachment serves one frontend and is not used again after its end; the port limits
+//! packets do not pass through the interface. `poll` handles a bounded number of messages and waits
+//! for no frontend, except for a notification that a hostile frontend blocks until the watchdog
+//! ends it. An attachment serves one frontend and is not used again after its end; the port limits
 //! the rate of messages and accepts the next frontend. One thread owns an attachment at a time.
 
 use std::error::Error;
@@ -131,7 +132,8 @@ pub enum DoorbellSource<'a> {
 /// The attachment of one frontend. Its descriptor is readable, level-triggered, while messages
 /// wait.
 ///
-/// Dropping an attachment releases everything that the frontend granted.
+/// Dropping an attachment releases everything that the frontend granted; with vfio-user, the
+/// control thread does so when it has ended.
 pub trait Attachment: AsFd + Debug + Send {
     /// Handles waiting messages without blocking, a bounded number of them, and appends their
     /// consequences to `events` in order.

@@ -13,18 +13,20 @@
 //!
 //! # Limits
 //!
-//! The crate knows no device type and no service. Both sides of each protocol treat received bytes
-//! and descriptors as hostile; a broken rule ends one attachment and affects no other, and the port
-//! accepts the next frontend. A [`Connection`] serves one frontend: `fabric` closes the connection
-//! of a second frontend of the port at once. [`limits`] has the bounds. More descriptors or bytes
-//! of a message than permitted end the attachment, and with vhost-user more regions, too; vfio-user
-//! refuses further mappings with an errno. Messages of vhost-user beyond those of a turn (64) wait
-//! for the next turn; a process that does not read 1,024 messages is disconnected; a control thread
-//! that used its processor time up pauses for at most 100 ms ([`allowance`]). Only a native port
-//! that was attached by path with a `reconnect` time connects again by itself. No call of the
-//! dispatcher waits for a frontend, except a notification that a hostile frontend blocks, until the
-//! watchdog ends it. The control threads of [`vfio_user`] wait, and so do the calls of [`native`]
-//! that exchange requests or are named `wait…`.
+//! The crate knows no device type and no service. The daemon treats received bytes and descriptors
+//! as hostile, and the native clients check the messages of their backend, too; only a process of a
+//! [`local`] attachment trusts the daemon's descriptors. A broken rule ends one attachment and
+//! affects no other, and the port accepts the next frontend. A [`Connection`] serves one frontend:
+//! `fabric` closes the connection of a second frontend of the port at once. [`limits`] has the
+//! bounds. More descriptors or bytes of a message than permitted end the attachment, and with
+//! vhost-user more regions, too; vfio-user refuses further mappings with an errno. Messages of
+//! vhost-user beyond those of a turn (64) wait for the next turn; a process that does not read
+//! 1,024 messages is disconnected; a control thread that used its processor time up pauses for at
+//! most 100 ms ([`allowance`]). Only a native port that was attached by path with a `reconnect`
+//! time connects again by itself. No call of the dispatcher waits for a frontend, except a
+//! notification that a hostile frontend blocks, until the watchdog ends it. The control threads of
+//! [`vfio_user`] wait, and so do the calls of [`native`] that exchange requests or are named
+//! `wait…`.
 //!
 //! # Main types
 //!
