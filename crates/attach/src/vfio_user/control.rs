@@ -9,9 +9,10 @@
 //! from the dispatcher ([`DmaTable::withdraw`](super::dma::DmaTable)); a map is answered then,
 //! because the dispatcher uses less than was granted.
 //!
-//! All other messages are answered at once, in order. While such a reply is due, the thread answers
-//! register reads, within [`READ_CHECK_MS`] (10 ms), up to the first message of another kind:
-//! replies are matched by their identifiers, and a read changes no state.
+//! All other messages are answered at once, in order. While the reply to a DMA, RESET or RESUME
+//! message is due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the
+//! first message of another kind: replies are matched by their identifiers, and a read changes no
+//! state.
 //!
 //! A flood of messages uses half a processor in the long run, and floods of many frontends two
 //! processors together ([`crate::allowance`]). While more than 7 TiB of the frontend's earlier
