@@ -10,10 +10,13 @@
 //!
 //! | constants | read by | thread |
 //! |---|---|---|
-//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | a dispatcher, the frontend's thread in the holder, or a native client's |
-//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | a dispatcher, or an application's |
-//! | vfio-user | `vfio_user`, [`crate::allowance`] | the control thread of the frontend, its thread in the holder, or a native client's |
-//! | native frontends | [`crate::native`] | the caller's thread, which blocks |
+//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | dispatcher, holder, client |
+//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | dispatcher, client |
+//! | vfio-user | `vfio_user`, [`crate::allowance`] | control thread of a frontend, holder, client |
+//! | native frontends | [`crate::native`] | client, which blocks |
+//!
+//! *Holder* is the thread of a frontend in `causeway-holder`, *client* the thread of a process that
+//! calls [`crate::native`] or `clients/endpoint`.
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has

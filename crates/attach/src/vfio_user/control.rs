@@ -162,8 +162,8 @@ impl Control {
         // Mappings are charged to the peer until they are unmapped.
         let giver = self.stream.giver();
         let end = giver.serve(|| self.serve());
-        // Before the frontend learns of the end: a stalled dispatcher must not reach memory that the
-        // frontend then uses otherwise.
+        // Before the frontend learns of the end: a stalled dispatcher must not reach memory that
+        // the frontend then uses otherwise.
         if matches!(end, Err(Reason::DispatcherLate)) && !self.server.dma().withdraw() {
             return Some(Reason::MemoryKept);
         }

@@ -10,7 +10,7 @@
 //!
 //! The module does not watch doorbells, pops no chains and decides no notification of served
 //! chains. A stop pushes all chains in flight back unwritten, unless the ring is broken or
-//! unreachable, and notifies the guest of them. Sizes beyond the model's limit and addresses
+//! unreachable, and notifies a guest that wants that. Sizes beyond the model's limit and addresses
 //! outside granted memory end the attachment.
 
 use std::sync::Arc;
