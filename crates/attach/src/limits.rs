@@ -12,11 +12,11 @@
 //! |---|---|---|
 //! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | dispatcher, holder, client |
 //! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | dispatcher, client |
-//! | vfio-user | `vfio_user`, [`crate::allowance`] | control thread of a frontend, holder, client |
+//! | vfio-user | `vfio_user`, [`crate::allowance`] | control thread, dispatcher, holder, client |
 //! | native frontends | [`crate::native`] | client, which blocks |
 //!
-//! *Holder* is the thread of a frontend in `causeway-holder`, *client* the thread of a process that
-//! calls [`crate::native`] or `clients/endpoint`.
+//! *Holder* is the thread of a frontend in `causeway-holder`, which also reads some limits itself;
+//! *client* is the thread of a process that calls [`crate::native`] or `clients/endpoint`.
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has
