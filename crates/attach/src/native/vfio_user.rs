@@ -275,10 +275,10 @@ impl VfioUserClient {
         self.request(command::DMA_UNMAP, &unmap.emit(), &[]).map(drop)
     }
 
-    /// Assigns eventfds to the vectors from `start` on.
+    /// Assigns eventfds to the vectors from `start` on, 8 in a message.
     ///
     /// # Errors
-    /// As [`Self::request`].
+    /// As [`Self::request`]. The vectors of earlier messages keep their eventfds then.
     pub fn set_interrupts(
         &mut self,
         index: u32,

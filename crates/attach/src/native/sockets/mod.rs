@@ -250,7 +250,9 @@ impl Sockets {
     /// Reads received bytes into `into`; returns their number, 0 if there are none now.
     ///
     /// # Errors
-    /// Returns [`SocketError::Closed`] after the last byte of the peer.
+    /// Returns [`SocketError::Closed`] after the last byte of the peer or if the connection does
+    /// not exist, [`SocketError::Reset`] after the last byte of an aborted connection, or the error
+    /// of the port.
     pub fn try_receive(&mut self, id: ConnectionId, into: &mut [u8]) -> Result<usize, SocketError> {
         self.turn()?;
         let connection = self.connection(id)?;
