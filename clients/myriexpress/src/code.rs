@@ -1,10 +1,10 @@
 //! Return codes and status codes of the API, with their texts.
 //!
 //! Numbers are those of `mx_return_t` and `mx_status_code_t`, so that programs compiled against MX
-//! or Open-MX understand them. Texts are static and English; they name the remedy where there is
-//! one. Codes that this library never returns are present for their texts. Errors of the matching
-//! engine and of [`causeway_endpoint`] are converted here; `errors` reports them to handlers, and
-//! the functions of `call` return them to the application.
+//! or Open-MX understand them. Texts are static and English; some name a remedy. An unknown code
+//! has a text of its own. Codes that this library never returns are present for their texts. Errors
+//! of the matching engine and of [`causeway_endpoint`] are converted here; `errors` reports them to
+//! handlers, and the functions of `call` return them to the application.
 
 use std::ffi::CStr;
 

@@ -7,9 +7,10 @@
 //! and every method runs with that lock. It runs no handler; [`MxEndpoint::advance`] returns false,
 //! and `wait` runs it.
 //!
-//! The functions of `call`, and `wait` for them, call it in threads of the application. A process
-//! opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) (1,024) endpoints. Paths to peers,
-//! reconnects and the connection to the daemon belong to [`causeway_endpoint`].
+//! The functions of `call`, and `wait` for them, call it in threads of the application; after a
+//! fork the child abandons the endpoints of its parent (`fork`). A process opens at most
+//! [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) (1,024) endpoints. Paths to peers, reconnects
+//! and the connection to the daemon belong to [`causeway_endpoint`].
 
 use std::thread::ThreadId;
 
@@ -161,8 +162,9 @@ impl MxEndpoint {
         step
     }
 
-    /// Makes progress until nothing is left, or the work of one call is done. Polls `polls` times.
-    /// Returns false if a handler must run: for a message (`asked`), or for failed requests.
+    /// Makes progress until nothing is left, or the work of one call is done. Polls at most `polls`
+    /// times. While progress is disabled (`disabled`), nothing is received. Returns false if a
+    /// handler must run: for a message (`asked`), or for failed requests.
     pub fn advance(&mut self, polls: u32) -> bool {
         let mut left = polls;
         loop {

@@ -3,17 +3,18 @@
 //! The handler of the endpoint has precedence over that of the process. It is the parameter
 //! `MX_PARAM_ERROR_HANDLER` of `mx_open_endpoint` (`call::lifecycle`) and stays until the endpoint
 //! is closed; null selects none. Calls without an endpoint argument (`mx_init`, `mx_open_endpoint`,
-//! calls about NICs and addresses) report to that of the process, which `mx_set_error_handler`
-//! sets; null removes it. Without either, the default is `MX_ERRORS_ARE_FATAL`, which prints the
-//! error and ends the process; the value 0 of the environment variable `MX_ERRORS_ARE_FATAL`,
-//! `MX_FATAL_ERRORS` or `OMX_FATAL_ERRORS` (the first that is set) selects `MX_ERRORS_RETURN`. The
-//! code that a handler returns becomes the result of the call, or the status code of the failed
-//! request.
+//! calls about NICs and addresses), and calls with an invalid endpoint, report to that of the
+//! process, which `mx_set_error_handler` sets; null removes it. Without either, the default is
+//! `MX_ERRORS_ARE_FATAL`, which prints the error and ends the process; the value 0 of the
+//! environment variable `MX_ERRORS_ARE_FATAL`, `MX_FATAL_ERRORS` or `OMX_FATAL_ERRORS` (the first
+//! that is set) selects `MX_ERRORS_RETURN`. The code that a handler returns becomes the result of
+//! the call, or the status code of the failed request.
 //!
 //! A handler runs in the calling thread, without any lock of the library, and may call the library.
-//! Failed requests, also those without a handle, are reported by `wait::report_failures`, in the
-//! thread whose call made the progress, one at a time per endpoint. A truncated message is a failed
-//! request. Setting a handler while another thread fails may report to either handler.
+//! Failed requests, also those without a handle, are reported by `wait::report_failures`, one at a
+//! time per endpoint, in the thread of a call that finds them: a thread that reports already takes
+//! later failures too. A truncated message is a failed request. Setting a handler while another
+//! thread fails may report to either handler.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};

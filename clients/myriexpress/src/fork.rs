@@ -7,8 +7,8 @@
 //! [`watch`] is called by `mx_init`. A fork takes the locks of all endpoints and of the opening, so
 //! it waits for running calls, also for an opening that waits for the daemon; threads that sleep in
 //! a call do not delay it; handlers run without locks and do not delay it. A child of `vfork` or of
-//! a raw `clone` has no support: it must not call the library before `exec`. The child sends
-//! nothing to the daemon or to peers.
+//! a raw `clone` has no support: it must not call the library before `exec`. The handlers of this
+//! module send nothing to the daemon or to peers.
 
 use std::ffi::c_int;
 use std::sync::Once;

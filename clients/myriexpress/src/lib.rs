@@ -1,11 +1,12 @@
 //! `libmyriexpress.so`: the MX API, binary-compatible, for processes on a host with a Causeway
-//! daemon.
+//! daemon, or in a guest of such a host with an adapter.
 //!
 //! A C program calls the functions of `call`. Each function validates its arguments, takes the lock
 //! of its endpoint (`table`), and uses the matching engine ([`causeway_message::library`]) over
-//! channels to peers of this host, or over the daemon to peers of other hosts
-//! ([`causeway_endpoint`]). The library asks the daemon for endpoints and channels by the socket of
-//! its NIC, or in a guest by the adapter; the daemon is not on the path of local messages.
+//! channels to peers of this host, and to other peers over the daemon, or in direct mode over a
+//! packet socket ([`causeway_endpoint`]). The library asks the daemon for endpoints and channels by
+//! the socket of its NIC, or in a guest by the adapter; the daemon is not on the path of messages
+//! in a channel.
 //!
 //! There is no progress thread: progress happens in calls of the application. Calls that wait poll
 //! for a moment and then sleep on the doorbell of the endpoint (`wait`). The library exports only C

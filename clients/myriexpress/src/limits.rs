@@ -17,7 +17,8 @@ pub const ENDPOINTS_MAX: usize = 1024;
 pub const POLL_TIME: Duration = Duration::from_micros(50);
 /// Number of polling rounds of a waiting call before it releases the lock for other threads.
 pub const POLL_ROUNDS: u32 = 8;
-/// Number of polls of a call that does not wait, while nothing arrives: about ten nanoseconds each.
+/// Number of polls of a call that does not wait, and of each polling round of a waiting call, while
+/// nothing arrives: about ten nanoseconds each.
 pub const POLLS_OF_TEST: u32 = 6;
 /// Number of calls without a result after which a call yields the processor, if the daemon carries
 /// messages.

@@ -1,6 +1,6 @@
 //! Buffers of the application: validation, and access during a request.
 //!
-//! The kernel validates each buffer once: pages that were found mapped are cached. As with the
+//! The kernel validates buffers, and pages that were found mapped are cached. As with the
 //! registration cache of MX, an application that unmaps memory and passes it again must call
 //! `mx__regcache_clean`. `MX_RCACHE=0` disables the cache.
 //!
@@ -10,13 +10,13 @@
 //!
 //! A request has at most [`SEGMENTS_MAX`] (256) buffers. The cache holds [`KNOWN_PAGES`] (256)
 //! single pages and [`KNOWN_SETS`] (32) sets of page runs; an entry that does not fit replaces
-//! another, and is validated again. On kernels before Linux 5.14 only NULL is found.
-//! Otherwise a call with a buffer that is not mapped, or not writable for a receive, fails with
-//! `MX_BAD_SEG_MEM`; too many buffers give `MX_BAD_SEG_CNT`, and a missing list or more than 2^32 -
-//! 1 bytes `MX_BAD_SEG_LIST`. A failed call makes no request. A validated buffer can be unmapped
-//! later, or be stale in the cache: then an access raises SIGSEGV or SIGBUS, as with MX. Called by
-//! `call::transfer` for each send and receive, in the application's thread, with the lock of the
-//! endpoint.
+//! another, and the buffer of the replaced entry is validated again. On kernels before Linux 5.14
+//! only NULL is found. Otherwise a call with a buffer that is not mapped, or not writable for a
+//! receive, fails with `MX_BAD_SEG_MEM`; too many buffers give `MX_BAD_SEG_CNT`, and a missing list
+//! or more than 2^32 - 1 bytes `MX_BAD_SEG_LIST`. A failed call makes no request. A validated
+//! buffer can be unmapped later, or be stale in the cache: then an access by this library raises
+//! SIGSEGV or SIGBUS, as with MX. Called by `call::transfer` for each send and receive, in the
+//! application's thread, with the lock of the endpoint.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

@@ -10,7 +10,8 @@
 //! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has
 //! another lock, which is held while the daemon answers: threads that open endpoints take turns.
 //! The lock of the new slot is held as well, so that counters of all endpoints and a fork wait too.
-//! The table is never freed. Used by all functions of `call`, by `wait`, and by `fork`.
+//! The table is never freed. Used by the functions of `call` that concern endpoints, by `wait`,
+//! `endpoint` and `fork`.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -42,7 +43,7 @@ const _: () = may_be_sent::<SlotContent>();
 /// Content of a slot.
 #[derive(Debug)]
 struct SlotContent {
-    /// How often the slot was used.
+    /// How often the slot was used, openings that failed included.
     turn: u32,
     /// The open endpoint; `None` while the slot is free.
     endpoint: Option<Box<MxEndpoint>>,

@@ -6,11 +6,11 @@
 //! reports failures. While the former runs, no message is delivered.
 //!
 //! A waiting call polls for [`POLL_TIME`] (50 us), sleeps at most [`SLEEP_MAX`] (60 s) at a time,
-//! and repeats that until its result or its limit. A call that does not wait polls
-//! [`POLLS_OF_TEST`] (6) times. Between calls there is no progress: a process that computes
-//! receives nothing, and its peers wait. Order among waiting threads is not defined. If another
-//! thread closes the endpoint meanwhile, the call fails with `MX_BAD_ENDPOINT`; `mx_wakeup` ends
-//! the call without a result.
+//! and repeats that until its result or its limit. A call that does not wait polls at most
+//! [`POLLS_OF_TEST`] (6) times. Between calls there is no progress: a process that computes takes
+//! no message, and its peers wait for the end of long and synchronous messages. Order among waiting
+//! threads is not defined. If another thread closes the endpoint meanwhile, the call fails with
+//! `MX_BAD_ENDPOINT`; `mx_wakeup` ends the call without a result, unless one exists already.
 //!
 //! Called by the functions of `call`; events are handled in [`MxEndpoint::advance`].
 

@@ -4,16 +4,15 @@
 //! Each thread has a bucket of [`CONTROL_BURST_NS`] (1 s) that fills by one nanosecond in each
 //! [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. All threads of the process share another bucket of
 //! [`CONTROL_SHARED_BURST_NS`] (4 s), which fills by [`CONTROL_PROCESSORS`] (2) nanoseconds in each
-//! nanosecond. A thread charges its processor time to both after each message or turn, and a fixed
-//! time for each file that a message mapped.
+//! nanosecond. A thread charges its processor time to both after each message or turn, and a
+//! control thread also a fixed time for each file that a message mapped.
 //!
 //! A thread pauses while its bucket is empty, or while the shared bucket is empty and its own is
-//! less than half full, at most [`CONTROL_PAUSE_MS`] (100 ms) after each message, which leaves
-//! further messages in the socket, so that a frontend never waits for an answer as long as QEMU
-//! does (5 s). So many floods together use two processors, and a frontend with few messages never
-//! pauses for the floods of others. [`Allowance::charge`] returns the pause, and the caller waits.
-//! Nothing is refused or dropped: a debt beyond the size of a bucket is forgotten, and a caller
-//! that does not wait is not noticed.
+//! less than half full, at most [`CONTROL_PAUSE_MS`] (100 ms) after each message or turn, which
+//! leaves further messages in the socket; QEMU waits 5 s for an answer. So many floods together use
+//! two processors, and a frontend with few messages does not pause for the floods of others.
+//! [`Allowance::charge`] returns the pause, and the caller waits. Nothing is refused or dropped: a
+//! debt beyond the size of a bucket is forgotten, and a caller that does not wait is not noticed.
 //!
 //! The control threads of `crate::vfio_user` use it in causewayd, and the relays of
 //! `causeway-holder` in the holder's process.

@@ -2,20 +2,23 @@
 //! and rings doorbells.
 //!
 //! An [`Attachment`] reads its protocol from a file descriptor and reports the consequences as
-//! [`Event`]s. `fabric` accepts the connection and creates the attachment; the dispatcher watches
-//! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
-//! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
-//! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
-//! vhost-user raises all events but [`Event::Doorbell`], [`Event::Message`] and [`Event::Resumed`];
-//! vfio-user [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`]
-//! and [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
+//! [`Event`]s. `fabric` accepts the connection, and the port's service makes the attachment
+//! (`fabric::Service::connect`); the dispatcher watches the descriptor, calls [`Attachment::poll`],
+//! passes the events to the service, and drops the attachment when it ends. Local attachments, any
+//! number for a port, belong to the service `mx`, which polls them itself. vhost-user ([`Server`]),
+//! vfio-user ([`crate::vfio_user`]) and the local attachment
+//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface. vhost-user raises
+//! all events but [`Event::Doorbell`], [`Event::Message`] and [`Event::Resumed`]; vfio-user
+//! [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`] and
+//! [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
 //!
 //! Configuration space and handshakes are internal to the protocol and raise no events; frames and
-//! packets do not pass through the interface. `poll` handles a bounded number of messages and never
-//! blocks. An attachment serves one frontend and is not used again after its end; the port limits
+//! packets do not pass through the interface. `poll` handles a bounded number of messages and waits
+//! for no frontend, except for a notification that a hostile frontend blocks until the watchdog
+//! ends it. An attachment serves one frontend and is not used again after its end; the port limits
 //! the rate of messages and accepts the next frontend. One thread owns an attachment at a time.
 
 use std::error::Error;
@@ -33,8 +36,8 @@ use crate::vhost_user::server::{Device, Server};
 pub enum Event {
     /// Queue `n` runs: its ring is set up, and may contain chains already.
     QueueStarted(usize),
-    /// Queue `n` has stopped: its ring and doorbell are gone. The attachment has pushed the chains
-    /// in flight back to the driver, with 0 written bytes.
+    /// Queue `n` has stopped: its ring is gone. The attachment has pushed the chains in flight back
+    /// to the driver, with 0 written bytes, unless the ring is broken or unreachable.
     QueueStopped(usize),
     /// A new memory map replaced the old map; running queues use it. Addresses of chains in flight
     /// stay valid, but must be looked up in the new map.
@@ -129,7 +132,8 @@ pub enum DoorbellSource<'a> {
 /// The attachment of one frontend. Its descriptor is readable, level-triggered, while messages
 /// wait.
 ///
-/// Dropping an attachment releases everything that the frontend granted.
+/// Dropping an attachment releases everything that the frontend granted; with vfio-user, the
+/// control thread does so when it has ended.
 pub trait Attachment: AsFd + Debug + Send {
     /// Handles waiting messages without blocking, a bounded number of them, and appends their
     /// consequences to `events` in order.
@@ -141,8 +145,8 @@ pub trait Attachment: AsFd + Debug + Send {
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError>;
 
     /// Returns the total cost of the messages so far, in units of about 5 us, at least 1 for each.
-    /// vfio-user counts events instead, because its control thread limits the messages. The port
-    /// limits the rate.
+    /// vfio-user counts events and wake-ups for pending interrupts instead, because its control
+    /// thread limits the messages; the local attachment counts messages. The port limits the rate.
     fn cost(&self) -> u64;
 
     /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the
@@ -185,8 +189,8 @@ pub trait Attachment: AsFd + Debug + Send {
         }
     }
 
-    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications. No effect
-    /// for a queue that does not exist.
+    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications; vfio-user
+    /// raises interrupt vector `n`. No effect for a queue or vector that does not exist.
     ///
     /// # Errors
     /// Returns an error if the frontend blocked the notification; the caller ends the attachment.

@@ -10,9 +10,10 @@
 //!
 //! The doorbell carries no data and no count: several rings between two clears are one, and a ring
 //! into a full socket has no effect because the other end is rung already. A ring does not report
-//! whether the peer still exists: a ring to a closed end has no effect. Calls run in the thread of
-//! the application that holds the endpoint, [`pair`] in the dispatcher's; no call blocks. The
-//! queues of guests use eventfds ([`causeway_ring::Doorbell`]) instead.
+//! whether the peer still exists: a ring to a closed end has no effect. A shutdown or the close of
+//! an end makes the other end readable. Calls run in the thread of the application that holds the
+//! endpoint, [`pair`] in the dispatcher's; no call blocks. The queues of guests use eventfds
+//! ([`causeway_ring::Doorbell`]) instead.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -7,21 +7,26 @@
 //!
 //! Fourth floor: above `memory`, `ring` and `host`, below `fabric` and the services. The dispatcher
 //! owns one [`Connection`] for each attached port, polls it for messages, and passes its [`Event`]s
-//! to the port's service. On the way of a frame, the crate only provides the queues ([`VirtQueue`])
-//! and the memory map; it moves no payload.
+//! to the port's service; the service `mx` owns the [`local`] attachments of its ports. On the way
+//! of a frame, the crate only provides the queues ([`VirtQueue`]) and the memory map; it moves no
+//! payload.
 //!
 //! # Limits
 //!
-//! The crate knows no device type and no service. Both sides of each protocol treat received bytes
-//! and descriptors as hostile; a broken rule ends one attachment and affects no other, and the port
-//! accepts the next frontend. A [`Connection`] serves one frontend: `fabric` closes the connection
-//! of a second frontend of the port at once. [`limits`] has the bounds. More descriptors, regions
-//! or bytes of a message than permitted end the attachment; messages beyond those of a turn (64)
-//! wait for the next turn; a process that does not read 1,024 messages is disconnected; a control
-//! thread that used its processor time up pauses for at most 100 ms ([`allowance`]). Only a native
-//! port that was attached by path with a `reconnect` time connects again by itself. No call of the
-//! dispatcher blocks; the control threads of [`vfio_user`] do, and so do the vfio-user client and
-//! the calls of [`native`] named `wait…`, `connect…` and `attach`.
+//! The crate knows no device type and no service. The daemon treats received bytes and descriptors
+//! as hostile, and the native clients check the messages of their backend, too; only a process of a
+//! [`local`] attachment trusts the daemon's descriptors. A broken rule ends one attachment and
+//! affects no other, and the port accepts the next frontend. A [`Connection`] serves one frontend:
+//! `fabric` closes the connection of a second frontend of the port at once. [`limits`] has the
+//! bounds. More descriptors or bytes of a message than permitted end the attachment, and with
+//! vhost-user more regions, too; vfio-user refuses further mappings with an errno. Messages of
+//! vhost-user beyond those of a turn (64) wait for the next turn; a process that does not read
+//! 1,024 messages is disconnected; a control thread that used its processor time up pauses for at
+//! most 100 ms ([`allowance`]). Only a native port that was attached by path with a `reconnect`
+//! time connects again by itself. No call of the dispatcher waits for a frontend, except a
+//! notification that a hostile frontend blocks, until the watchdog ends it. The control threads of
+//! [`vfio_user`] wait, and so do the calls of [`native`] that exchange requests or are named
+//! `wait…`.
 //!
 //! # Main types
 //!

@@ -10,10 +10,13 @@
 //!
 //! | constants | read by | thread |
 //! |---|---|---|
-//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | a dispatcher, or the frontend's thread in the holder |
-//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | a dispatcher; doorbells also in applications |
-//! | vfio-user | `vfio_user`, [`crate::allowance`] | the control thread of the frontend |
-//! | native frontends | [`crate::native`] | the caller's thread, which blocks |
+//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | dispatcher, holder, client |
+//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | dispatcher, client |
+//! | vfio-user | `vfio_user`, [`crate::allowance`] | control thread, dispatcher, holder, client |
+//! | native frontends | [`crate::native`] | client, which blocks |
+//!
+//! *Holder* is the thread of a frontend in `causeway-holder`, which also reads some limits itself;
+//! *client* is the thread of a process that calls [`crate::native`] or `clients/endpoint`.
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has
@@ -30,7 +33,7 @@ pub const STREAM_DESCRIPTORS_MAX: usize = 8;
 pub const STREAM_HEADER_BYTES_MAX: usize = 16;
 /// Most descriptors with one message of vhost-user.
 pub const DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
-/// Most messages handled in one turn; the rest wait for the next turn.
+/// Most messages of a vhost-user frontend handled in one turn; the rest wait for the next turn.
 pub const MESSAGES_PER_TURN: usize = 64;
 /// Cost of a message that maps or unmaps memory, in units of a plain message. Unmapping interrupts
 /// every processor that runs the daemon to flush its TLB.
@@ -126,8 +129,8 @@ pub const READS_PER_CHECK: usize = 64;
 /// First and longest pause between two checks whether the dispatcher has dropped an epoch, in
 /// microseconds.
 pub const EPOCH_CHECK_US: (u64, u64) = (20, 1000);
-/// Time for which a control thread waits for room in the socket, in milliseconds; after that the
-/// attachment of a frontend that reads no replies ends.
+/// Time for which a send of vfio-user waits for room in the socket, in milliseconds; after that the
+/// attachment of a frontend that reads no replies ends, or the call of a native client fails.
 pub const REPLY_STALL_MS: u64 = 2000;
 /// Processor time that a control thread may use at once, in nanoseconds (1 s): the DMA mappings of
 /// 1 GiB in pages of 4 KiB take several seconds. After it, the thread pauses.

@@ -1,7 +1,7 @@
 //! The local attachment: messages of one length ([`MESSAGE_BYTES`], 128), with file descriptors,
 //! between a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). The
-//! process may be hostile. Both ends check the length of messages and the number of descriptors;
-//! the daemon also checks their types.
+//! process may be hostile. Both ends check the number of descriptors; the daemon also checks their
+//! types.
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
 //! service (`mx`) reads the message with [`LocalAttachment::take_message`], and the next message is

@@ -15,8 +15,8 @@
 //! [`far_fence`] and [`allow_fences`] concern the process, not a channel. A process calls
 //! [`allow_fences`] once before its senders omit their fences, and again in the child after a fork;
 //! a thread that is about to sleep calls [`far_fence`] if a sender of a peer omits its fences. Both
-//! run in the calling thread, in the process of an application (`clients/endpoint` and `message`);
-//! causewayd calls neither.
+//! run in the calling thread, in the process of an application (the libraries of `clients`, and
+//! `message`); causewayd calls neither.
 #![allow(
     unsafe_code,
     reason = "memory shared with the peer: atomics and copies at checked offsets"

@@ -91,7 +91,7 @@ pub fn request_wake<W: ChannelWords>(words: &W, sleeps: usize, omits_fences: usi
 }
 
 /// Requests a wake-up at `sleeps`, and returns the word at `at`. The caller may sleep only if that
-/// word shows nothing new.
+/// word shows nothing new. For a peer that keeps its fences; otherwise [`request_wake`].
 #[inline]
 pub fn arm<W: ChannelWords>(words: &W, sleeps: usize, at: usize) -> u64 {
     words.store(sleeps, 1, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Memory layout of a channel, and its header, which is written and checked once.
 //!
 //! The creator (the daemon in `mx` and `mxoe::driver`, or a process in direct mode for its own
-//! rings) calls [`crate::format`] on zeroed memory, and each end calls [`crate::open`] for its
-//! side; both return before any event is sent. The crate's documentation has the table of offsets.
-//! A direction has 16 to 16,384 slots and 4 KiB to 64 MiB of data, both powers of two
+//! rings) calls [`crate::format`] on zeroed memory, and each end then calls [`crate::open`] for its
+//! side; an end may send before the other end is opened. The crate's documentation has the table of
+//! offsets. A direction has 16 to 16,384 slots and 4 KiB to 64 MiB of data, both powers of two
 //! ([`crate::limits`]); for other sizes [`Layout::new`] and [`open`] fail with [`ChannelError`].
 //!
 //! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to

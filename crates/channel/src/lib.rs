@@ -2,14 +2,15 @@
 //!
 //! Floor 3: `message` sends MX messages through channels between two processes, and `mxoe`
 //! exchanges requests and events with a process through the channel of an endpoint ([`mx_rings`]).
-//! A message between two processes of a host starts and ends here, without a system call or the
-//! daemon while neither side sleeps. A channel knows no processes, messages or doorbells: its owner
-//! maps the memory, rings on request ([`Sender::must_wake`]), and decides the meaning of events.
+//! An event passes without a system call or the daemon while neither side sleeps. A channel knows
+//! no processes, messages or doorbells: its owner maps the memory, rings on request
+//! ([`Sender::must_wake`]), and decides the meaning of events.
 //!
 //! A channel has two directions, each with a [`Sender`] and a [`Receiver`]. An *event* consists of
 //! a kind, three words and some bytes. It occupies a cache line, written by the sender and polled
-//! by the receiver; no other line is touched while there is room and the receiver is awake. An
-//! event of more than [`INLINE_BYTES`] bytes has its bytes in a separate data ring.
+//! by the receiver. While awake, the receiver writes one other line, the consumed counts, once for
+//! a quarter of the slots or of the data ring (at most 4 KiB). An event of more than
+//! [`INLINE_BYTES`] (32) bytes has its bytes in a separate data ring.
 //!
 //! # Example
 //! ```no_run

@@ -235,7 +235,8 @@ impl Receiver {
     }
 
     /// Requests a wake-up by the next event, before the caller sleeps. Returns true if the event is
-    /// there: the caller must not sleep then.
+    /// there: the caller must not sleep then. For a sender that keeps its fences; otherwise
+    /// [`Self::request_wake`].
     pub fn arm(&mut self) -> bool {
         let at = self.slot().wrapping_add(56);
         let last = handshake::arm(&self.area, self.offsets.receiver_sleeps(), at);

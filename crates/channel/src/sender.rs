@@ -1,8 +1,8 @@
 //! The sending side of a direction: room, slots, data ring and wake-up requests.
 //!
 //! [`open`](crate::open) creates a [`Sender`]; `message` and `mxoe` own it, send events, and then
-//! call [`Sender::must_wake`] once to learn whether the receiver's doorbell must ring. The module
-//! reads only the counts and flags of its receiver, and checks them.
+//! call [`Sender::must_wake`] or [`Sender::take_wake_request`] once to learn whether the receiver's
+//! doorbell must ring. The module reads only the counts and flags of its receiver, and checks them.
 //!
 //! It never blocks, never rings a doorbell itself and queues nothing: without a free slot, or
 //! without room in the data ring, [`Sender::send`] and [`Sender::send_short`] return false and

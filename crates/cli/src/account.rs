@@ -2,8 +2,9 @@
 //!
 //! A connect needs write permission of the socket, and search permission of each directory above
 //! it. The module reads metadata and the database of users, and connects to nothing. Access lists,
-//! namespaces, AppArmor and SELinux are not considered, and a file that does not exist or cannot be
-//! examined is no obstacle. `vmm` and `doctor` call it in the thread of the command.
+//! namespaces, AppArmor and SELinux are not considered, a file that does not exist or cannot be
+//! examined is no obstacle, and root has every permission. `vmm` and `doctor` call it in the thread
+//! of the command.
 
 use std::ffi::CString;
 use std::os::unix::fs::MetadataExt as _;

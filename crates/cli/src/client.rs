@@ -1,11 +1,11 @@
 //! The client of the control socket: sends an HTTP/1.1 request and reads the reply.
 //!
-//! Each request connects anew, blocks the thread, and must be answered within the timeout of the
-//! client, from connect to the last byte; a reply has at most [`REPLY_BYTES_MAX`] bytes (64 MiB)
-//! and [`REPLY_HEADERS_MAX`] (32) headers. A longer, malformed or incomplete reply is
-//! [`Error::Reply`]; a non-2xx status becomes the [`Error`] of its `kind`. Requests are not
-//! repeated: after a timeout or a lost connection, the daemon may have executed the command, or may
-//! still execute it.
+//! Each request connects anew and blocks the thread. The reply must be complete within the timeout
+//! of the client, counted from the beginning; a connect or a write that blocks takes at most the
+//! same time each. A reply has at most [`REPLY_BYTES_MAX`] bytes (64 MiB) and [`REPLY_HEADERS_MAX`]
+//! (32) headers. A longer, malformed or incomplete reply is [`Error::Reply`]; a non-2xx status
+//! becomes the [`Error`] of its `kind`. Requests are not repeated: after a timeout or a lost
+//! connection, the daemon may have executed the command, or may still execute it.
 //!
 //! Notes of the daemon (headers `Causeway-Note`) are printed to stderr.
 //!
@@ -35,7 +35,8 @@ use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
 pub struct ControlClient {
     /// The control socket.
     path: PathBuf,
-    /// Longest time of a request, from connect to the last byte of the reply.
+    /// Time within which the reply must be complete; also the longest time of the connect and of
+    /// each write.
     timeout: Duration,
 }
 
@@ -62,7 +63,7 @@ impl ControlClient {
         &self.path
     }
 
-    /// Returns the longest time of a request.
+    /// Returns the time within which a reply must be complete.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -9,14 +9,16 @@
 //! attach, [`doctor`] checks host and daemon with [`account`] and [`program`].
 //!
 //! A process executes a command in its main thread (`top` has another for requests, `web` those of
-//! its server, a forwarder and its processes one for reports) and ends with the exit status of
-//! [`error::Error::status`]; a closed pipe at stdout is a success. No request is sent again after a
-//! failure, except by `top`, `web` and the forwarder. The tool reads no configuration of its own,
-//! and changes nothing except through the daemon: the files that `key`, `man`, `capture` and
-//! `extcap` write, and the sockets of `forward` and `web`, are the exceptions. The daemon checks
-//! values and access rights; a newer daemon's kinds of ports are requested before the command line
-//! is parsed (`load_kinds`); without an answer within 10 s, only the kinds of this release are
-//! known.
+//! its server, a forwarder one for the reports of each process, such a process one for the end of
+//! its standard input, `forward --stdio` one for standard input, and [`program`] one for an output)
+//! and ends with the exit status of [`error::Error::status`]; a closed pipe at stdout is a success.
+//! No request is sent again after a failure, except by `top`, `web` and the forwarder. The tool
+//! reads no configuration of its own, and changes nothing except through the daemon: the files that
+//! `key`, `man`, `capture` and `extcap` write, the sockets of `forward` and `web`, and the program
+//! that `mpi-run` executes are the exceptions. The daemon checks values and access rights. If the
+//! command line may name a kind of ports of a newer daemon, the daemon's kinds are requested before
+//! the command line is parsed (`load_kinds`); without an answer within 10 s, only the kinds of this
+//! release are known.
 
 mod account;
 mod args;
@@ -60,7 +62,8 @@ fn main() -> ExitCode {
 
 /// Adds the daemon's kinds of ports if the command line may name a kind that this release does not
 /// have: for `port add --kind KIND`, and for help, manual pages and completions with `--control` or
-/// `CAUSEWAY_CONTROL`. Without an answer of the daemon nothing is added.
+/// `CAUSEWAY_CONTROL`. Options of the form `--kind=KIND` are not found. Without an answer of the
+/// daemon nothing is added.
 fn load_kinds() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let value_of = |option: &str| {

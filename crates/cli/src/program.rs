@@ -4,9 +4,10 @@
 //! `commands::mpi` a launcher for its MPI library. The main thread of the tool waits; a thread of
 //! the call reads the output, and ends with the last process that holds the output open.
 //!
-//! A program that has not ended in time is killed, and its output is lost; a child of it that holds
-//! the output open is not waited for. Output beyond 4 MiB is not read. The program has no standard
-//! input, its messages at stderr are dropped, and its language is C. Each call runs it again.
+//! A program that has not ended in time is killed, and its output is lost; so is the output that a
+//! child of the program still holds open then. Output beyond 4 MiB is not read. The program has no
+//! standard input, its messages at stderr are dropped, and its language is C. Each call runs it
+//! again.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -20,8 +21,8 @@ use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_TIME_MAX};
 /// Time between two looks at a program that closed its output and has not ended.
 const END_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Returns the output of a program that succeeds in time; `None` if it is missing, fails, or writes
-/// or runs too long. A program that is late is killed.
+/// Returns the output of a program that succeeds in time, at most 4 MiB; `None` if the program is
+/// missing, fails, runs too long, or writes no UTF-8. A program that is late is killed.
 pub fn output(name: impl AsRef<OsStr>, arguments: &[&str]) -> Option<String> {
     output_within(PROGRAM_TIME_MAX, name, arguments)
 }

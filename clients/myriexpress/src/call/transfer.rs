@@ -4,14 +4,15 @@
 //! A send or receive returns at once with a request handle, or without one if the caller passes no
 //! place for it: then, and after `mx_forget`, the request has no completion: the application learns
 //! its success only from its peer, and its failure from the error handler. Buffers are validated
-//! (`memory`) and must stay valid and, for sends, unchanged until the request has ended. A message
-//! has at most 2^32 - 1 bytes in 256 segments. Only receives and connects can be cancelled;
-//! `mx_cancel` of a send fails with `MX_CANCEL_NOT_SUPPORTED`; of a receive that has its message it
-//! has the result 0. With a NULL result it fails with `MX_BAD_PARAM_VAL` and cancels nothing. With
-//! 2^20 requests, ended requests included, a call fails with `MX_NO_RESOURCES`.
+//! (`memory`) and must stay valid and, for sends, unchanged until the request has ended or
+//! `mx_ibuffered` reports a send as buffered. A message has at most 2^32 - 1 bytes in 256 segments.
+//! Only receives and connects can be cancelled; `mx_cancel` of a send fails with
+//! `MX_CANCEL_NOT_SUPPORTED`; of a receive that has its message it has the result 0. With a NULL
+//! result it fails with `MX_BAD_PARAM_VAL` and cancels nothing. With 2^20 requests, ended requests
+//! included, a call fails with `MX_NO_RESOURCES`.
 //!
-//! A call may send and make progress, and waits only for the lock of its endpoint. Completions are
-//! reported by `call::complete`.
+//! `mx_ibuffered` makes progress. A call waits only for the lock of its endpoint, but may run
+//! handlers of the application first. Completions are reported by `call::complete`.
 
 use std::ffi::c_void;
 

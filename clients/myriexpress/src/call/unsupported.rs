@@ -1,9 +1,10 @@
-//! Functions that MX declared and never implemented, and `mx__regcache_clean`.
+//! Functions of MX that this library does not implement, and `mx__regcache_clean`.
 //!
-//! The symbols exist so that programs of MX link and load. A declared function fails with
-//! `MX_FAILURE` after a report to the error handler of its endpoint, and has no effect.
-//! `mx__regcache_clean` clears the caches of validated buffers (`memory`) and of registrations
-//! (`causeway_endpoint`) of all endpoints, for every range. The application calls the functions, in any thread.
+//! The symbols exist so that programs of MX link and load. `mx_register_unexp_callback`, `mx_iput`,
+//! `mx_iget` and `mx_buffered` report `MX_FAILURE` to the error handler of their endpoint, return
+//! the code of the handler, and have no other effect. `mx__regcache_clean` clears the caches of
+//! validated buffers (`memory`) and of registrations (`causeway_endpoint`) of all endpoints, for
+//! every range. The application calls the functions, in any thread.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,14 +1,15 @@
 //! The frontend side of a vhost-user conversation: sends requests and waits for replies.
 //!
-//! [`super::NetPort`] and [`super::VsockPort`] connect it, [`super::Frontend`] and `reconnect`
-//! attach by it; tests and benchmarks use it alone. It encodes requests and checks replies; it owns
-//! no memory and no ring, and handles no requests of the backend.
+//! [`super::NetPort`], [`super::VsockPort`] and `reconnect` connect it, and [`super::Frontend`]
+//! attaches by it; tests and benchmarks use it alone. The client encodes requests and checks
+//! replies, owns no memory and no ring, and handles no requests of the backend.
 //!
-//! Each request blocks until its reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s); a call may make
-//! several requests. With a [`Pump`] the backend runs in the caller's thread instead, at most
-//! [`PUMP_TURNS_MAX`] (1,024) turns for a reply. A protocol feature that the backend does not offer
-//! is left out; without REPLY_ACK a refusal is not noticed. After an error the conversation is out
-//! of step, and the client must be dropped. Not thread-safe: one request at a time.
+//! A request with a reply blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s); a
+//! call may make several requests. With a [`Pump`] the backend runs in the caller's thread instead,
+//! at most [`PUMP_TURNS_MAX`] (1,024) turns for a reply. A protocol feature that the backend does
+//! not offer is left out; without REPLY_ACK a request that changes state has no reply, and a
+//! refusal is not noticed. After an error the conversation is out of step, and the client must be
+//! dropped. Not thread-safe: one request at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

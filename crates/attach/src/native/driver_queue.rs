@@ -2,8 +2,8 @@
 //!
 //! [`super::Frontend`] creates the queues; [`super::NetPort`] and [`super::VsockPort`] send and
 //! receive through them. Payload is copied into and out of the buffers. Buffers that return to the
-//! backend are published together, a quarter of the ring at once, and a doorbell rings only if the
-//! backend asks for it.
+//! backend are published together: a quarter of the ring at once, the others when no written buffer
+//! is left, or before a wait. A doorbell rings only if the backend asks for it.
 //!
 //! The module knows no packet format and waits for nothing: a full ring returns `false`, an empty
 //! ring `None`. Sent data is visible to the backend only after [`DriverQueue::flush`]. A chain is

@@ -1,14 +1,14 @@
 //! Errors of a native port, each with its cause.
 //!
-//! All calls of [`super::NetPort`], [`super::VsockPort`] and [`super::Frontend`] return them. No
-//! data, no room and an expired time are not errors but results of the calls. [`NativeError::Long`]
-//! and [`NativeError::Options`] reject one call and leave the port as it was; after any other error
-//! the port must be dropped. A port with `reconnect` waits for the backend's successor inside
-//! `wait` and `reconnect`; an error then means that no successor completed the attachment in its
-//! time ([`NativeError::Connect`], [`NativeError::Gone`] or [`NativeError::Conversation`]), or that
-//! it is unsuitable ([`NativeError::Lacking`]). Without `reconnect` a lost backend is
-//! [`NativeError::Gone`]. Errors of connections over a vsock port are in [`super::SocketError`].
-//! Errors are values for any thread; nothing is retried or logged here.
+//! The calls of [`super::NetPort`], [`super::VsockPort`], [`super::Frontend`] and [`super::Client`]
+//! return them. No data, no room and the expired time of a wait are not errors but results of the
+//! calls. [`NativeError::Long`] and [`NativeError::Options`] reject one call and leave an attached
+//! port as it was; after any other error the port must be dropped. A port with `reconnect` waits
+//! for the backend's successor inside `wait` and `reconnect`; an error then means that no successor
+//! completed the attachment in its time ([`NativeError::Connect`], [`NativeError::Gone`] or
+//! [`NativeError::Conversation`]), or that it is unsuitable ([`NativeError::Lacking`]). Without
+//! `reconnect` a lost backend is [`NativeError::Gone`]. Errors of connections over a vsock port are
+//! in [`super::SocketError`]. Errors are values for any thread; nothing is retried or logged here.
 
 use std::path::PathBuf;
 

@@ -124,8 +124,8 @@ impl Frontend {
     /// Attaches the device `plan` over `client`, and posts its receive buffers.
     ///
     /// # Errors
-    /// Returns an error if the backend lacks VIRTIO_F_VERSION_1, if a ring size is invalid, or if
-    /// the conversation fails.
+    /// Returns an error if the backend lacks VIRTIO_F_VERSION_1, if a ring size is invalid, if the
+    /// memory cannot be created, or if the conversation fails.
     pub fn attach(client: Client, plan: &DevicePlan) -> Result<Self, NativeError> {
         Self::attach_for(client, plan, None)
     }
@@ -260,8 +260,8 @@ impl Frontend {
     /// nothing.
     ///
     /// # Errors
-    /// Returns an error if the backend is gone and the port cannot reconnect, or if a ring is
-    /// broken.
+    /// Returns an error if the backend is gone and the port cannot reconnect, if a ring is broken,
+    /// or if a queue does not exist.
     pub fn wait(
         &mut self,
         receivers: &[usize],

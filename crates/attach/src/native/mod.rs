@@ -5,7 +5,8 @@
 //! [`causeway_ring::driver`]. [`NetPort`] carries Ethernet frames, [`VsockPort`] virtio-vsock
 //! packets, and [`Sockets`] provides connections on top of packets. [`VfioUserClient`] speaks
 //! vfio-user, for PCI devices. The module contains no protocol stack: frames are sent as given.
-//! Examples, benchmarks, simulations and tests use it; the daemon does not.
+//! Examples, benchmarks, simulations, tests and the driver `mlx5-driver` use it; the daemon does
+//! not.
 //!
 //! Calls that exchange requests block: those of [`Client`] and [`VfioUserClient`], `attach`,
 //! `over`, and `pause`, `resume`, `grant_again` and `reconnect` of [`Frontend`]. So do `wait…`, and
@@ -13,9 +14,9 @@
 //! `receive` in a loop; a caller that sleeps calls `wait` when `receive` returned nothing. A port
 //! is owned by one thread at a time and has no thread of its own. A rule that the backend breaks is
 //! a [`NativeError`], after which the port must be dropped; the backend is trusted in one respect:
-//! it does not block the port's eventfds. Only ports that were attached by path with a `reconnect`
-//! time survive a restart of the daemon; such a port blocks in `wait…` or `reconnect` until the new
-//! daemon serves it or the time is over.
+//! it does not block the port's eventfds. Unless the holder keeps its connection, a port survives a
+//! restart of the daemon only if the port was attached by path with a `reconnect` time; such a port
+//! blocks in `wait…` or `reconnect` until the new daemon serves it or the time is over.
 
 mod client;
 mod driver_queue;

@@ -10,9 +10,10 @@
 //! `false`, an empty ring `None`, a queue pair that does not exist [`NativeError::Options`]. Frames
 //! of different queue pairs have no order. A received buffer that is shorter than a header is an
 //! empty frame with a zeroed header; a frame for which the backend used fewer buffers than it
-//! states is cut. The port uses no control queue and ignores link status. After a reconnection
-//! frames in flight may be sent twice. A port is owned by one thread at a time, and only
-//! [`NetPort::attach`], [`NetPort::over`], [`NetPort::wait`] and [`NetPort::wait_room`] block.
+//! states is cut. The port uses no control queue and ignores link status. After a reconnection,
+//! which the waits make if [`NetOptions::reconnect`] is set, frames in flight may be sent twice. A
+//! port is owned by one thread at a time, and only [`NetPort::attach`], [`NetPort::over`],
+//! [`NetPort::wait`] and [`NetPort::wait_room`] block.
 
 use std::path::Path;
 use std::time::Duration;
@@ -85,8 +86,10 @@ impl NetPort {
     /// Attaches to the port whose socket is at `path`.
     ///
     /// # Errors
-    /// Returns an error if the connection or the conversation fails, or if the backend lacks
-    /// VIRTIO_F_VERSION_1 or the number of queue pairs. Other features that it lacks are left out.
+    /// Returns an error if the connection or the conversation fails, if the backend lacks
+    /// VIRTIO_F_VERSION_1 or the number of queue pairs, or with [`NetOptions::reconnect`] a record
+    /// of chains in flight, if the ring size is invalid, or if receive buffers have no room behind
+    /// a header (12 bytes). Other features that the backend lacks are left out.
     pub fn attach(path: &Path, options: NetOptions) -> Result<Self, NativeError> {
         let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
         Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
@@ -226,7 +229,7 @@ impl NetPort {
         Ok(Some(len))
     }
 
-    /// Publishes all queued frames to the backend.
+    /// Publishes all queued frames of queue pair `pair` to the backend.
     ///
     /// # Errors
     /// Returns an error if the ring is broken.
@@ -285,19 +288,20 @@ impl NetPort {
         Ok(Some(header))
     }
 
-    /// Waits for a frame on any queue pair. Returns `false` after `timeout`.
+    /// Waits for a frame on any queue pair, as [`Frontend::wait`]. Returns `false` after `timeout`.
     ///
     /// # Errors
-    /// Returns an error if the backend is gone or a ring is broken.
+    /// Returns an error if the backend is gone and the port cannot reconnect, or a ring is broken.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, NativeError> {
         let receivers: Vec<_> = (0..self.options.pairs).map(receiver).collect();
         self.frontend.wait(&receivers, &[], timeout)
     }
 
-    /// Waits until queue pair `pair` has room to send. Returns `false` after `timeout`.
+    /// Waits until queue pair `pair` has room to send, as [`Frontend::wait`]. Returns `false` after
+    /// `timeout`.
     ///
     /// # Errors
-    /// Returns an error if the backend is gone or a ring is broken.
+    /// Returns an error if the backend is gone and the port cannot reconnect, or a ring is broken.
     pub fn wait_room(&mut self, pair: u16, timeout: Option<Duration>) -> Result<bool, NativeError> {
         self.frontend.wait(&[], &[sender(pair)], timeout)
     }

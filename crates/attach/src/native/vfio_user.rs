@@ -4,14 +4,14 @@
 //! reads and writes regions, maps their areas, and assigns eventfds to interrupt vectors. Tests,
 //! benchmarks and drivers without a VM use it; the daemon does not.
 //!
-//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s), except posted
-//! writes, which have no reply: a refused posted write goes unnoticed. [`VfioUserClient::map_all`]
-//! keeps up to [`UNANSWERED_MAX`] (64) requests in flight. The server is not trusted: lengths and
-//! numbers of a reply are checked, and a broken rule is a [`VfioUserError`], after which the client
-//! must be dropped; only [`VfioUserError::Refused`], [`VfioUserError::NoArea`] and
-//! [`VfioUserError::Mapping`] leave the conversation intact. The client does not reconnect, starts
-//! no thread and handles no interrupt: the caller waits for its own eventfds. Not thread-safe: one
-//! request at a time. [`crate::vfio_user`] is the server.
+//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s) for each request,
+//! and at most 2 s for room in the socket. Posted writes have no reply: a refused posted write goes
+//! unnoticed. [`VfioUserClient::map_all`] keeps up to [`UNANSWERED_MAX`] (64) requests in flight.
+//! The server is not trusted: lengths and numbers of a reply are checked, and a broken rule is a
+//! [`VfioUserError`], after which the client must be dropped; only [`VfioUserError::Refused`],
+//! [`VfioUserError::NoArea`] and [`VfioUserError::Mapping`] leave the conversation intact. The
+//! client does not reconnect, starts no thread and handles no interrupt: the caller waits for its
+//! own eventfds. Not thread-safe: one request at a time. [`crate::vfio_user`] is the server.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -275,10 +275,10 @@ impl VfioUserClient {
         self.request(command::DMA_UNMAP, &unmap.emit(), &[]).map(drop)
     }
 
-    /// Assigns eventfds to the vectors from `start` on.
+    /// Assigns eventfds to the vectors from `start` on, 8 in a message.
     ///
     /// # Errors
-    /// As [`Self::request`].
+    /// As [`Self::request`]. The vectors of earlier messages keep their eventfds then.
     pub fn set_interrupts(
         &mut self,
         index: u32,

@@ -207,11 +207,11 @@ impl VsockPort {
         Ok((written >= 4).then(|| u32::from_le_bytes(bytes)))
     }
 
-    /// Waits for a packet or an event, or with `room` until packets can be sent. Returns `false`
+    /// Waits for a packet or an event, with `room` also until packets can be sent. Returns `false`
     /// after `timeout`.
     ///
     /// # Errors
-    /// Returns an error if the backend is gone or a ring is broken.
+    /// Returns an error if the backend is gone and the port cannot reconnect, or a ring is broken.
     pub fn wait(&mut self, room: bool, timeout: Option<Duration>) -> Result<bool, NativeError> {
         let senders: &[usize] = if room { &[SEND] } else { &[] };
         self.frontend.wait(&[RECEIVE, EVENT], senders, timeout)

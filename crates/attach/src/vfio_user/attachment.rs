@@ -6,9 +6,9 @@
 //! guest memory. The service raises interrupts by [`Attachment::notify`], whose queue number is the
 //! vector, or by a [`DeviceHandle`].
 //!
-//! The reply to a DMA, RESET or RESUME message waits until the dispatcher has handled the events.
-//! So a poll that reports such events makes the descriptor readable again, and the next poll
-//! acknowledges the notices.
+//! The reply to a DMA, RESET or RESUME message waits until the dispatcher has handled the events,
+//! for a limited time ([`crate::limits`]). So a poll that reports such events makes the descriptor
+//! readable again, and the next poll acknowledges the notices.
 //!
 //! A poll reports at most one event of each kind and each of 64 doorbells, so a frontend that
 //! floods the thread costs the dispatcher one poll for each wake-up. No call waits for the frontend

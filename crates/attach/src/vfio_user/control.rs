@@ -2,15 +2,17 @@
 //!
 //! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
 //! memory. Their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
-//! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
-//! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the
-//! conversation ends without the reply ([`Reason::DispatcherLate`]), after the thread has withdrawn
-//! all memory of the guest from the dispatcher ([`DmaTable::withdraw`](super::dma::DmaTable)); a
-//! map is answered then, because the dispatcher uses less than was granted.
+//! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state, and
+//! that to the end of a resumption until the device is resumed. If an unmap or a reset is not
+//! adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the conversation ends without
+//! the reply ([`Reason::DispatcherLate`]), after the thread has withdrawn all memory of the guest
+//! from the dispatcher ([`DmaTable::withdraw`](super::dma::DmaTable)); a map is answered then,
+//! because the dispatcher uses less than was granted.
 //!
-//! All other messages are answered at once, in order. While the reply to a DMA or RESET message is
-//! due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the first
-//! message of another kind: replies are matched by their identifiers, and a read changes no state.
+//! All other messages are answered at once, in order. While the reply to a DMA, RESET or RESUME
+//! message is due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the
+//! first message of another kind: replies are matched by their identifiers, and a read changes no
+//! state.
 //!
 //! A flood of messages uses half a processor in the long run, and floods of many frontends two
 //! processors together ([`crate::allowance`]). While more than 7 TiB of the frontend's earlier
@@ -155,13 +157,13 @@ impl Control {
     }
 
     /// Serves the frontend until the conversation ends. Returns the reason, or `None` if the
-    /// frontend closed the connection.
+    /// frontend or the dispatcher closed the connection.
     fn run(mut self) -> Option<Reason> {
         // Mappings are charged to the peer until they are unmapped.
         let giver = self.stream.giver();
         let end = giver.serve(|| self.serve());
-        // Before the frontend learns of the end: a stalled dispatcher must not reach memory that the
-        // frontend then uses otherwise.
+        // Before the frontend learns of the end: a stalled dispatcher must not reach memory that
+        // the frontend then uses otherwise.
         if matches!(end, Err(Reason::DispatcherLate)) && !self.server.dma().withdraw() {
             return Some(Reason::MemoryKept);
         }

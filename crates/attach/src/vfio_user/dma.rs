@@ -1,19 +1,19 @@
 //! The DMA mappings of a frontend, as a table of grants.
 //!
-//! The server changes the table for DMA_MAP and DMA_UNMAP, and publishes an epoch of it after each
-//! batch. A file is mapped once, and a mapping is an interval that points into it
-//! ([`causeway_memory::Grants`]): at most 262,144 mappings in 64 files. The address space of all
-//! mapped files together is limited ([`causeway_memory::fits`]). Addresses and lengths of maps are
-//! multiples of [`DMA_ALIGN`]; an unmap that wraps ends with the address space. Mappings that
-//! overlap are refused; an unmap covers whole mappings only, any number of them, and also a range
-//! without mappings.
+//! The server changes the table for DMA_MAP and DMA_UNMAP, and the control thread publishes an
+//! epoch of it after each batch. A file is mapped as a whole, once unless it grew, and a mapping is
+//! an interval that points into it ([`causeway_memory::Grants`]): at most 262,144 mappings in 64
+//! files. The address space of all mapped files together is limited ([`causeway_memory::fits`]).
+//! Addresses and lengths of maps are multiples of [`DMA_ALIGN`]; an unmap that wraps ends with the
+//! address space. Mappings that overlap are refused; an unmap covers whole mappings only, any
+//! number of them, and also a range without mappings.
 //!
 //! A refused command gets an errno and changes nothing: EEXIST for an overlap, ENOSPC beyond the
 //! number of mappings or files, ENOMEM beyond the address space, EINVAL for empty ranges, for a map
 //! with an unaligned or wrapping range, without access rights, with unknown flags, or with a file
-//! that is too short or no memory file, and for an unmap that covers a mapping in part; EOPNOTSUPP
-//! for flags of an unmap other than UNMAP_ALL; and the errno of the kernel if it refuses the
-//! mapping.
+//! that is too short or no memory file, for an unmap that covers a mapping in part, and for
+//! UNMAP_ALL with an address, a length or another flag; EOPNOTSUPP for other flags of an unmap; and
+//! the errno of the kernel if it refuses the mapping.
 //!
 //! A mapping without a descriptor is accepted and grants nothing: QEMU maps the BARs of other
 //! devices in this way. Guest addresses are those of the guest's IOMMU, if the guest has one. The

@@ -6,8 +6,8 @@
 //! server declines is no reason: the frontend gets an errno and the conversation goes on. The
 //! native client returns the same reasons for messages of a server, with the same texts. After a
 //! reason the connection is closed, all grants and eventfds are released, and nothing is retried:
-//! QEMU does not reconnect the device. A frontend that closes between two messages is no reason
-//! either ([`Event::Closed`](crate::Event::Closed)).
+//! QEMU does not reconnect the device. A frontend that closes between two messages, or without
+//! reading a reply, is no reason either ([`Event::Closed`](crate::Event::Closed)).
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_ring::DoorbellError;
@@ -69,7 +69,8 @@ pub enum Reason {
     /// This host cannot start the control thread.
     #[error("cannot start the control thread of a vfio-user frontend: {0}")]
     Thread(#[source] std::io::Error),
-    /// The dispatcher still uses memory that the frontend unmapped, or state before a reset.
+    /// The dispatcher still uses memory that the frontend unmapped, or state before a reset, or has
+    /// not resumed the device.
     #[error(
         "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, so that its \
          frontend is disconnected and its memory withdrawn: another port or a service keeps the dispatcher's thread busy"

@@ -5,7 +5,8 @@
 //! [`Notifier`]). An interrupt of a vector without an eventfd stays pending, as in the pending bits
 //! of MSI-X, and is raised when the vector gets one: QEMU takes all eventfds away and assigns them
 //! anew whenever the guest enables another vector. MSI-X and MSI share the pending bits: a guest
-//! that changes from one to the other receives the pending interrupt by the eventfd of the new type.
+//! that changes from one to the other receives the pending interrupt by the eventfd of the new
+//! type.
 //!
 //! After each SET_IRQS the server asks [`Vectors::has_pending`], in the control thread, and that
 //! thread then signals the attachment's eventfd; the next poll of the attachment, in the
@@ -82,7 +83,8 @@ impl Vectors {
         Self { slots: (0..most).map(slot).collect(), types, raised: AtomicU64::new(0) }
     }
 
-    /// Returns the place of an interrupt type among the eventfds of a slot, if the type has the vector.
+    /// Returns the place of an interrupt type among the eventfds of a slot, if the type has the
+    /// vector.
     fn place(&self, index: u32, vector: usize) -> Option<usize> {
         self.types.iter().position(|one| one.index == index && vector < one.count)
     }

@@ -3,10 +3,10 @@
 //!
 //! The control thread publishes consequences of messages; the dispatcher takes all of them at once
 //! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set
-//! of doorbells, a reset, pending interrupts, an end. A reset voids the doorbells before it; of
-//! several epochs the dispatcher sees the newest alone; a resumption follows the newest epoch. The
-//! control thread can wait for a given time until the dispatcher uses a notice and has dropped the
-//! earlier epochs.
+//! of doorbells, a reset, a resumption, pending interrupts, an end. A reset voids the doorbells
+//! before it; of several epochs the dispatcher sees the newest alone; a resumption follows the
+//! newest epoch. The control thread can wait for a given time until the dispatcher uses a notice
+//! and has dropped the earlier epochs.
 //!
 //! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
 //! dispatcher drops its end, the thread's waits end at once. Both eventfds belong to this process
@@ -113,7 +113,8 @@ impl Link {
     pub fn publish_doorbell(&self, doorbell: usize) {
         if doorbell < REGION_DOORBELLS_MAX {
             let bit = 1_u64.checked_shl(u32::try_from(doorbell).unwrap_or(u32::MAX)).unwrap_or(0);
-            // Only this thread sets doorbells, so that the eventfd was written after the first ring.
+            // Only this thread sets doorbells, so that the eventfd was written after the first
+            // ring.
             if self.state().notices.doorbells & bit != bit {
                 self.publish(|notices| notices.doorbells |= bit);
             }
@@ -210,8 +211,8 @@ impl Link {
             self.sleep(Duration::from_micros(pause));
             pause = pause.saturating_mul(2).min(longest);
         }
-        // The count is read without ordering. The dispatcher's last accesses to the epochs must come
-        // before the reply.
+        // The count is read without ordering. The dispatcher's last accesses to the epochs must
+        // come before the reply.
         fence(Ordering::Acquire);
         true
     }

@@ -24,7 +24,8 @@
 //! rule get an errno; broken framing ends the conversation ([`fault`]). A port has one frontend:
 //! `fabric` closes the connection of a second one, and accepts the next after the end of the first.
 //! A frontend that floods the control thread waits ([`crate::allowance`]). `causeway-hca` uses the
-//! module for its ports; the frontend's end for tests is [`crate::native::VfioUserClient`].
+//! module for its ports, and the holder uses its messages and streams; the frontend's end for tests
+//! and for drivers without a VM is [`crate::native::VfioUserClient`].
 //!
 //! # Restart
 //!

@@ -11,8 +11,9 @@
 //! access has at most [`REGION_ACCESS_BYTES_MAX`] (64 KiB), a message at most
 //! [`VFIO_DESCRIPTORS_MAX`] (8) descriptors; a command other than DMA_MAP and SET_IRQS with a
 //! descriptor is refused with EINVAL. A command that needs no reply is executed in silence, also if
-//! it fails. The reply to a DMA or RESET command must be sent after its effect took place
-//! ([`Effect`]). RESUME has two phases, each accepted once and in order; others are EINVAL.
+//! it fails. The caller sends the reply to a DMA, RESET or RESUME command after its effect took
+//! place ([`Effect`]). RESUME, on the holder's sockets alone, has two phases, each accepted once
+//! and in order; others are EINVAL.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -56,7 +57,7 @@ pub struct Reply {
 pub enum Effect {
     /// None.
     None,
-    /// Memory was granted. The reply must wait until the dispatcher uses the new epoch.
+    /// Memory was granted. The reply waits until the dispatcher uses the new epoch, at most 4 s.
     Granted,
     /// Memory was revoked. The reply must wait until the dispatcher has dropped the old epoch.
     Revoked,

@@ -6,8 +6,8 @@
 //! reason ends the attachment: there are no warnings here. The port stays and accepts the next
 //! frontend, after [`Reason::Notification`] only 30 s later. The native frontend returns the same
 //! reasons for replies of a backend, in its caller's thread, and so do the relays of
-//! `causeway-holder`. A frontend that closes between two messages is no reason
-//! ([`Event::Closed`](crate::Event::Closed)).
+//! `causeway-holder`. A frontend that closes between two messages, or without reading a reply, is
+//! no reason ([`Event::Closed`](crate::Event::Closed)).
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};

@@ -1,10 +1,11 @@
 //! Events: the NIC side (`mxoe`) writes them, the host side (`message`) reads them.
 //!
 //! The host side checks the format here: kind, field ranges, number of bytes. Whether a token or
-//! handle is its own, it checks in `message`. The caller must copy an event's bytes out of the ring
-//! before [`read_event`] checks them. A message has at most [`MEDIUM_BYTES_MAX`] (32 KiB). If the
-//! ring is full, [`write_event`] returns false and the NIC side keeps the event; the values are not
-//! checked. After an [`InvalidEntry`] the host side takes no more events, and its requests fail.
+//! handle is its own, `message` checks. [`read_event`] reads no bytes of a message: the caller
+//! copies them out of the ring before it consumes the event. A message has at most
+//! [`MEDIUM_BYTES_MAX`] (32 KiB). If the ring is full, [`write_event`] returns false and the NIC
+//! side keeps the event; the values are not checked. After an [`InvalidEntry`] the host side takes
+//! no more events, and its requests fail.
 //!
 //! The NIC side calls [`write_event`] in the thread that owns the engine (a dispatcher of
 //! causewayd, or in direct mode the thread that holds the endpoint), the host side [`read_event`]

@@ -1,6 +1,6 @@
 //! Request and event rings of an MX endpoint: encoding of requests and events as entries of a
 //! [channel](crate). The host side has the first side of the channel, the NIC side the second. The
-//! format is the same for a process and for a device of a guest.
+//! format is the same for a process of the host and for one of a guest (a guest session).
 //!
 //! `message` and `mxoe` own the rings, of [`ENTRIES`] (256) entries and 256 KiB of data each.
 //! [`Request`](causeway_wire::mx::Request) and [`Event`](causeway_wire::mx::Event) define the

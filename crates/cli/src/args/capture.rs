@@ -4,7 +4,8 @@
 //! Conditions of the filter must all match; each can be given once, and there is no expression
 //! language. EtherTypes and protocols have names ([`ethertype`], [`protocol`]) or numbers. The
 //! filter is executed by the daemon. An unknown name and a value out of range are refused with exit
-//! status 2. `commands::capture` uses the arguments, in the main thread.
+//! status 2. `commands::capture` uses the arguments, and `commands::extcap` the conditions, in the
+//! main thread.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

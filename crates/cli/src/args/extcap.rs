@@ -1,8 +1,8 @@
 //! Command line of `causeway extcap`, as Wireshark calls it.
 //!
-//! Exactly one of the four modes must be given, and each but the list of interfaces needs an
-//! interface; otherwise the exit status is 2. Names of interfaces are read by `commands::extcap`,
-//! which uses the values; the version of Wireshark is ignored.
+//! Exactly one of the four modes must be given, each but the list of interfaces needs an interface,
+//! and a capture a FIFO; otherwise the exit status is 2. Names of interfaces are read by
+//! `commands::extcap`, which uses the values; the version of Wireshark is ignored.
 
 use std::path::PathBuf;
 

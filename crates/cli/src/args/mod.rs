@@ -1,10 +1,11 @@
 //! The command line: `causeway NOUN VERB [NAME] [--flag]`.
 //!
 //! Help texts, manual pages and completions are generated from these definitions. Options of ports,
-//! links, groups, rules and routes derive from the tables of `causeway-model` ([`options`]).
+//! links, groups, rules, routes and forwards derive from the tables of `causeway-model`
+//! ([`options`]).
 //!
 //! The module only parses: `main` calls it once, and `commands::run` executes the result. clap
-//! refuses a wrong command line with exit status 2 before any request is sent. Forms and ranges
+//! refuses a wrong command line with exit status 2 before a verb sends a request. Forms and ranges
 //! that the tables state are checked here; conditions between values, and whether an object exists,
 //! are checked by the daemon. A documentation comment of a type here is its help text.
 

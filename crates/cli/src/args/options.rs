@@ -1,14 +1,15 @@
 //! Options that derive from the fields of a table, for example `--mtu` from `mtu`.
 //!
-//! For `port add` and `link add`, each [`FieldInfo`] of `causeway-model` becomes an option with its
-//! help, and given options become JSON values in the daemon's form. [`add_kinds`] adds the kinds of
-//! a newer daemon; it must be called before the command line is parsed, and only its first call has
-//! an effect.
+//! For `add` of ports, links, groups, rules, routes and forwards, each [`FieldInfo`] of
+//! `causeway-model` becomes an option or the positional argument with its help, and given options
+//! become JSON values in the daemon's form. [`add_kinds`] adds the kinds of a newer daemon; it must
+//! be called before the command line is parsed, and only its first call has an effect.
 //!
-//! Absent options are absent in the values: the daemon knows the defaults. The options of all kinds
-//! of ports are accepted for every kind, and the daemon refuses those that the kind does not have.
-//! [`shown`] is the other direction, for `port show` and `link show`. `super` includes the types in
-//! the command line.
+//! A value outside the form or range of its field is refused with exit status 2. Absent options are
+//! absent in the values: the daemon knows the defaults. The options of all kinds of ports are
+//! accepted for every kind, and the daemon refuses those that the kind does not have. [`shown`] is
+//! the other direction, for `port show` and `link show`. `super` includes the types in the command
+//! line.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;

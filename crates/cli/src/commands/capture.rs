@@ -1,10 +1,10 @@
 //! `causeway capture`: writes the frames at a port or link to a pcapng file, or to stdout for `-`.
 //!
-//! The verb begins a capture, fetches its bytes in a loop with a pause of [`PAUSE`] after an empty
-//! reply, and ends the capture. It stops after `--count` frames, after `--seconds`, at SIGINT or
-//! SIGTERM, when the reader of a pipe closes it, or when the port or link is deleted: each is a
-//! success. A failed request or write ends it with an error, and the file keeps the bytes so far.
-//! An existing file is overwritten, but only after the daemon accepted the capture.
+//! The verb begins a capture, fetches its bytes in a loop with a pause of [`PAUSE`] (100 ms) after
+//! an empty reply, and ends the capture. It stops after `--count` frames, after `--seconds`, at
+//! SIGINT or SIGTERM, when the reader of a pipe closes it, or when the port or link is deleted:
+//! each is a success. A failed request or write ends it with an error, and the file keeps the bytes
+//! so far. An existing file is overwritten, but only after the daemon accepted the capture.
 //!
 //! The daemon buffers and filters the frames. Frames that the tool fetches too slowly are dropped
 //! and counted; the count goes to stderr. A tool that is killed leaves the capture to the daemon,

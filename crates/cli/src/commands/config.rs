@@ -4,7 +4,8 @@
 //! `export` prints the daemon's TOML. `diff` sends a file (at most [`FILE_BYTES_MAX`] bytes (4
 //! MiB), `-` is stdin, by default the file that the daemon names) to `POST /v1/config/diff` and
 //! prints a line for each difference. Its exit status is that of diff(1): 0 without differences, 1
-//! with differences, 2 and more for trouble. Neither verb changes anything.
+//! with differences or if the output cannot be written, 2 and more for other trouble. Neither verb
+//! changes anything.
 //!
 //! The file is read by the tool, with the rights of its user. `commands::run` is the caller.
 

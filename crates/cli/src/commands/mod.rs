@@ -2,19 +2,20 @@
 //! json`).
 //!
 //! [`run`] receives the parsed command line from `main`, selects the module of the noun, and
-//! returns the first error. JSON output is the daemon's value unchanged; text output is made from
-//! [`crate::view`]. Texts go to stdout, warnings and remedies to stderr.
+//! returns the first error. JSON output is the daemon's value, of which a verb may select or join
+//! parts, or an object of the verb's own; text output is made from [`crate::view`]. Texts go to
+//! stdout, warnings and remedies to stderr.
 //!
 //! A verb that sends several requests is not atomic: the state may change between them.
 //! `--may-exist` and `--if-exists` make additions and deletions repeatable, and report `changed:
-//! false`; `port add` and `link add` print the existing object instead. The modules check no value
-//! that the daemon checks, and undo nothing.
+//! false`; `port add` and `link add` print the existing object instead. The modules undo nothing.
 //!
-//! All run in the main thread of the tool, which a request blocks for at most `--timeout` (10 s
-//! unless given). Every verb that sends requests fails alike: without a daemon or access with exit
+//! All run in the main thread of the tool, which a request blocks until `--timeout` (10 s unless
+//! given; [`crate::client`]). A failed request ends a verb: without a daemon or access with exit
 //! status 4, without an answer in time with 5, for an object that does not exist with 3, for a
 //! request that the daemon refuses, or a reply that is not understood, with 1; the text names the
-//! remedy ([`crate::error`]).
+//! remedy ([`crate::error`]). Exceptions are stated in `config`, `doctor`, `extcap`, `forward`,
+//! `mpi`, `top` and `web`.
 
 mod apply;
 mod capture;

@@ -3,12 +3,12 @@
 //! `add` sends the given options only, and the daemon fills in the defaults; the verb does not wait
 //! for a guest. `add --may-exist` succeeds if a port of the name has all given values, and is
 //! refused otherwise: a port cannot be changed in place. `del` disconnects the guest; on a terminal
-//! it asks before, unless `--force` is given. `list --group` refuses a group that does not exist.
-//! `show --for` prints the options of a VMM ([`super::vm::print_attachment`]) instead of the port.
-//! Text output omits counters of 0.
+//! and without JSON output the verb asks before if a guest is connected, unless `--force` is given.
+//! `list --group` refuses a group that does not exist. `show --for` prints the options of a VMM
+//! ([`super::vm::print_attachment`]) instead of the port. Text output omits counters of 0.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/ports`. [`counters`] is also used by
-//! `link` and `stats`.
+//! `hca`, `link` and `stats`.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;

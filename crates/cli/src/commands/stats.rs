@@ -6,10 +6,11 @@
 //! request ends it. Rates use the daemon's uptime as the clock; after a restart of the daemon, or
 //! for a re-created port, counters count from 0.
 //!
-//! `-o openmetrics` and `-o prometheus` print the text that the daemon serves at `/metrics`. Rates
-//! have no refusals. Deleted ports are left out, and nothing is averaged over more than two
-//! samples. `--port` selects a port and omits links; a missing port is an error of exit status 3.
-//! `commands::run` is the caller; the request goes to `/v1/stats`.
+//! `-o openmetrics` and `-o prometheus` print the text that the daemon serves at `/metrics`, and
+//! refuse the options of the verb with exit status 2. Rates have no refusals. Deleted ports are
+//! left out, and nothing is averaged over more than two samples. `--port` selects a port and omits
+//! links and refusals; a missing port is an error of exit status 3. `commands::run` is the caller;
+//! the request goes to `/v1/stats`.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;

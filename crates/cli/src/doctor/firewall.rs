@@ -1,11 +1,12 @@
 //! Checks whether a firewall of this host drops the datagrams of links: a heuristic.
 //!
 //! A chain at the input hook with the policy `drop` blocks a port unless a rule accepts the port.
-//! The check looks for the number of the port in the rules of `nft` or `iptables`, and understands
-//! neither sets nor jumps: a port range is found, a named set is not. A port that any accepting
-//! rule names counts as accepted, also by a rule of another chain or protocol. It needs root: for
-//! other users, the check is skipped. [`super::examine`] calls [`links`]; `nft` and `iptables` run
-//! for at most 5 s each, and a program that is missing or fails counts as one without rules.
+//! The check looks for the number of the port in the rules of `nft`, or of `iptables` if `nft` has
+//! none, and understands neither named sets nor jumps: a number, a range or a set within a rule is
+//! found. A port that any accepting rule names counts as accepted, also by a rule of another chain
+//! or protocol. It needs root: for other users, the check is skipped. [`super::examine`] calls
+//! [`links`]; `nft` and `iptables` run for at most 5 s each, and a program that is missing or fails
+//! counts as one without rules.
 
 use super::Finding;
 use crate::program::output;

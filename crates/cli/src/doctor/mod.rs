@@ -2,8 +2,9 @@
 //!
 //! [`examine`] runs all checks in turn. A check reads files, asks the daemon, or runs a program for
 //! at most [`PROGRAM_TIME_MAX`](crate::limits::PROGRAM_TIME_MAX) (5 s); none changes anything. A
-//! check that lacks a privilege, a program or the daemon reports that it was skipped. The checks of
-//! the firewall and AppArmor are heuristics: they find usual mistakes, not all.
+//! check that lacks the daemon, or the right to read a file or the rules of the firewall, reports
+//! that it was skipped; without access to /dev/kvm or without QEMU there is a warning. The checks
+//! of the firewall and AppArmor are heuristics, which find usual mistakes, not all.
 //!
 //! `commands::doctor` calls [`examine`], in the main thread; `commands::web` calls [`problems`] in
 //! a thread of its server, for a page. If one of the three requests to the daemon fails, its error

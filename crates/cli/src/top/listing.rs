@@ -5,9 +5,9 @@
 //! rank and then characters of the widest column; if the columns that always stay need more, it is
 //! wider than asked for.
 //!
-//! `tables` fills a [`Listing`] of a report, `commands::top` prints it as text, and `app` and
-//! `screen` sort, filter and draw it, all in the main thread. A column that does not exist leaves
-//! the lines in their order.
+//! `tables` fills a [`Listing`] of a report; `commands::top` sorts, filters and prints it as text,
+//! `app` sorts and filters it, and `screen` draws it, all in the main thread. A column that does
+//! not exist leaves the lines in their order.
 
 use std::cmp::Ordering;
 
@@ -85,7 +85,8 @@ pub struct Listing {
     pub columns: &'static [Column],
     /// The lines.
     pub lines: Vec<Line>,
-    /// Text below an empty or incomplete table.
+    /// Text below an empty or incomplete table. The full-screen view shows it only if the table is
+    /// empty.
     pub remark: Option<String>,
 }
 
@@ -98,7 +99,7 @@ impl Listing {
     }
 
     /// Sorts by a column: numbers with the largest first, texts in their order. `is_reversed`
-    /// inverts both. Equal lines are in the order of their first columns.
+    /// inverts both. Equal lines are in the order of their keys.
     pub fn sort(&mut self, column: usize, is_reversed: bool) {
         let is_number = self.columns.get(column).is_some_and(|c| c.align == Align::Right);
         self.lines.sort_by(|a, b| {

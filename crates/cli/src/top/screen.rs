@@ -2,9 +2,10 @@
 //! and the keys. The view fits into 80 columns and 24 lines; in less room, columns and details are
 //! left out.
 //!
-//! `session` calls [`draw`] in the main thread, after each sample or key. It reads the [`App`] and
-//! writes cells to the frame, and changes nothing else; text that does not fit is cut and ends with
-//! `…`. An older daemon's missing rates are shown as `-`.
+//! `session` calls [`draw`] in the main thread, after each sample or key, and every 100 ms while a
+//! request has failed. [`draw`] reads the [`App`] and writes cells to the frame, and changes
+//! nothing else. A cell of the table that does not fit is cut and ends with `…`; other lines are
+//! cut at the edge. Missing rates, as of the first sample, are shown as `-`.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

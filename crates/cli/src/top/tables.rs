@@ -1,7 +1,7 @@
 //! The columns of the four views, and their lines of a report.
 //!
 //! `app` and `commands::top` call [`listing`], `commands::top` also [`column_names`] for `--sort`.
-//! The functions are pure and neither sort nor filter; `top::listing` does. Text of the daemon is
+//! The functions are pure and neither sort nor filter; `top::listing` does. Cells and details are
 //! cleaned of control characters. The heads are the names of `--sort`, in any case.
 
 use super::listing::{Cell, Column, Line, Listing, Tone, clean, short};

@@ -2,12 +2,12 @@
 //!
 //! [`Device::of`] reads a port's view. A port that no VMM can attach is refused with the reason:
 //! processes attach to ports of kind `mx`, and this release does not know the devices of a newer
-//! daemon's kinds. The modules of the VMMs refuse further kinds that their VMM lacks.
-//! A port of kind `stream` or `dgram` among several ports is refused: alone it is a
-//! [`super::FramePort`].
+//! daemon's kinds. The modules of the VMMs refuse further kinds that their VMM lacks. A port of
+//! kind `stream`, `dgram` or `tap` among several ports is refused: alone it is a
+//! [`super::FramePort`] or a [`super::TapPort`].
 //!
-//! `commands::vm` calls [`Device::of`] for each port of the command, in the main thread of the
-//! tool. The module trusts the daemon's view: a missing text is empty, and a missing number of
+//! `commands::vm` calls [`Device::of`] for each other port of the command, in the main thread of
+//! the tool. The module trusts the daemon's view: a missing text is empty, and a missing number of
 //! queue pairs is 1.
 
 use serde_json::Value;

@@ -1,14 +1,15 @@
 //! Commands by which a guest of Firecracker joins a group: a bridge between two TAP interfaces.
 //!
-//! Firecracker shares no guest memory and opens a TAP interface of its own, so that it attaches to no
-//! socket of a port. A Linux bridge connects its interface with that of a port of kind `tap`, which must
-//! have `learn`: frames of the guest come from the guest's address. The commands need root; the last
-//! one is a request to Firecracker's API. Names of interfaces are at most 15 bytes, and derive from
-//! the interface of the port. The commands follow the documentation of Firecracker 1.13.
+//! Firecracker shares no guest memory and opens a TAP interface of its own, so that it attaches to
+//! no socket of a port. A Linux bridge connects its interface with that of a port of kind `tap`,
+//! which must have `learn`: frames of the guest come from the guest's address. The commands need
+//! root; the last one is a request to Firecracker's API. Names of interfaces are at most 15 bytes,
+//! and derive from the interface of the port. The commands follow the documentation of Firecracker
+//! 1.13.
 //!
 //! `commands::vm` makes a [`TapPort`] if its command has a single port, and calls
-//! [`super::attach_tap`], which calls [`attachment`]. It runs in the main thread of the tool; a repeated
-//! call returns the same.
+//! [`super::attach_tap`], which calls [`attachment`]. Both run in the main thread of the tool; a
+//! repeated call returns the same.
 
 use serde_json::{Value, json};
 

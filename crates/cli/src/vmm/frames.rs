@@ -4,10 +4,11 @@
 //! The peer is a VMM (QEMU, libvirt, libkrun, vfkit and krunkit) or a user-mode network stack
 //! (passt). A port has one peer, so that the options have one network device and no memory. The
 //! side that listens follows from `connect`: a peer that cannot take that side is refused with the
-//! remedy; so are Cloud Hypervisor and crosvm, which have no such device. Offloads must be off,
-//! because a frame on a socket has no header that describes them; QEMU and passt have none there.
-//! The arguments of QEMU are tried by tests of guests; the others follow the documentation. The
-//! options of vfkit cannot quote a path with a comma: such a port is refused.
+//! remedy; so are Cloud Hypervisor, crosvm and Firecracker, which have no such device. passt needs
+//! a port with `learn`. Offloads must be off, because a frame on a socket has no header that
+//! describes them; QEMU and passt have none there. The arguments of QEMU are tried by tests of
+//! guests; the others follow the documentation. The options of vfkit cannot quote a path with a
+//! comma: such a port is refused.
 //!
 //! `commands::vm` makes a [`FramePort`] if its command has a single port, and calls
 //! [`super::attach_frames`], which calls [`attachment`]. It runs in the main thread of the tool; a

@@ -22,7 +22,8 @@ pub(super) enum ConnectionState {
     Connecting,
     /// Data flows in the directions that are not shut down.
     Open,
-    /// The peer ended the connection. Bytes that it sent before can still be received.
+    /// The peer, a broken rule or a reset of the transport ended the connection. Bytes that the
+    /// peer sent before can still be received.
     Ended {
         /// Whether the connection was aborted, not closed in order.
         reset: bool,

@@ -14,10 +14,10 @@
 //! later call, at most 16,384; further ones are dropped without a report: a connect then times out,
 //! and a peer that misses a response, a shutdown or a credit update waits for it.
 //!
-//! If the daemon reports a reset of the transport, as after its restart, all connections end with
-//! [`SocketError::Reset`]; listeners stay. A seqpacket connection is read by
-//! [`Sockets::receive_message`]: the other calls return bytes without the ends of messages, and a
-//! message of which they took a part is shorter afterwards.
+//! If the daemon reports a reset of the transport, as after its restart, all connections that had
+//! not ended before end with [`SocketError::Reset`]; listeners stay. A seqpacket connection is read
+//! by [`Sockets::receive_message`]: the other calls return bytes without the ends of messages, and
+//! a message of which they took a part is shorter afterwards.
 
 mod connection;
 
@@ -33,7 +33,7 @@ use super::error::NativeError;
 use super::vsock::VsockPort;
 use crate::limits::NATIVE_CONNECTIONS_MAX;
 
-/// First local port number for `connect`.
+/// Number below the first local port number of `connect`.
 const EPHEMERAL: u32 = 1 << 20;
 
 /// Identifies a connection by its two ends.
@@ -250,7 +250,9 @@ impl Sockets {
     /// Reads received bytes into `into`; returns their number, 0 if there are none now.
     ///
     /// # Errors
-    /// Returns [`SocketError::Closed`] after the last byte of the peer.
+    /// Returns [`SocketError::Closed`] after the last byte of the peer or if the connection does
+    /// not exist, [`SocketError::Reset`] after the last byte of an aborted connection, or the error
+    /// of the port.
     pub fn try_receive(&mut self, id: ConnectionId, into: &mut [u8]) -> Result<usize, SocketError> {
         self.turn()?;
         let connection = self.connection(id)?;
@@ -344,7 +346,8 @@ impl Sockets {
         Ok(self.port.wait(room || !self.pending_control.is_empty(), Some(timeout))?)
     }
 
-    /// Handles all received packets without waiting; returns their number.
+    /// Handles all received packets without waiting; returns their number. Packets behind one with
+    /// an invalid header wait for the next call.
     ///
     /// # Errors
     /// Returns an error if the port fails.

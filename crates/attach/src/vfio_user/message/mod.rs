@@ -6,11 +6,12 @@
 //! headers; `server` (in the control thread of a frontend), the native client and the holder parse
 //! and emit the payloads.
 //!
-//! The module checks lengths only: a payload shorter than its structure is no structure (`None`),
-//! which the server refuses with EINVAL. Values and limits are checked by the server. Payloads of
-//! up to [`VFIO_PAYLOAD_BYTES_MAX`](crate::limits::VFIO_PAYLOAD_BYTES_MAX) bytes (64 KiB + 16) are
-//! accepted. Commands without a structure here (dirty logs, migration, DMA by messages, the I/O
-//! descriptors of regions) have codes only and are refused with EOPNOTSUPP.
+//! The module checks lengths, and the value of a RESUME: a payload shorter than its structure is no
+//! structure (`None`), which the server refuses with EINVAL. Other values and limits are checked by
+//! the server. Payloads of up to [`VFIO_PAYLOAD_BYTES_MAX`](crate::limits::VFIO_PAYLOAD_BYTES_MAX)
+//! bytes (64 KiB + 16) are accepted. DEVICE_GET_REGION_IO_FDS, DMA_READ, DMA_WRITE,
+//! REGION_WRITE_MULTI and DEVICE_FEATURE have codes only; the server refuses them, and commands
+//! without a code, with EOPNOTSUPP.
 
 mod header;
 mod payload;

@@ -2,10 +2,11 @@
 //!
 //! Each type parses the payload of a command or reply and emits both; the first number of most
 //! structures is their length and is ignored. A payload shorter than its structure is `None`;
-//! longer payloads are accepted here, and compared with the command by the server, which also
-//! checks flags, indices, alignment and ranges. The server parses commands and emits replies; the
-//! native client does the reverse. Areas of a region beyond [`AREAS_MAX`] (64) are ignored. It runs
-//! in the caller's thread: the control thread, the native client's, or a relay of the holder.
+//! longer payloads are accepted here. The server compares the length of DMA commands and register
+//! accesses, and checks flags, indices, alignment and ranges. The server parses commands and emits
+//! replies; the native client does the reverse. Areas of a region beyond [`AREAS_MAX`] (64) are
+//! ignored. It runs in the caller's thread: the control thread, the native client's, or a relay of
+//! the holder.
 
 use super::{REGION_CAPS, REGION_MMAP};
 use crate::limits::AREAS_MAX;

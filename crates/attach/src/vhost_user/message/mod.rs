@@ -4,8 +4,8 @@
 //! exceptions that real frontends need: a memory table may have room after its last region
 //! (user-mode Linux), REM_MEM_REG may carry a descriptor that is ignored (old QEMU), SET_LOG_FD may
 //! carry a number that is ignored, and an in-flight description is 20 bytes, or 24 where its
-//! sender's compiler padded it. The module checks form only; the backend checks each message
-//! against its state.
+//! sender's compiler padded it. The module checks form, the number of regions of a table and the
+//! range of a configuration space; the backend checks each message against its state.
 //!
 //! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`]
 //! encodes requests. Requests outside the enum [`Message`] are errors ([`Reason::Unknown`]), and

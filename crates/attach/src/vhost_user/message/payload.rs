@@ -3,8 +3,7 @@
 //! [`super::Message::decode`] builds the structures, the backend reads them, and [`crate::native`]
 //! encodes them. Numbers are in host byte order, as the protocol defines. The structures are plain
 //! values; nothing here checks them against the state of a device, maps a file, or checks that an
-//! address is granted. The lengths were checked by the decoder, and a repeated decoding gives the
-//! same value. The threads are those of [`super`].
+//! address is granted. The decoder checks the lengths. The threads are those of [`super`].
 
 use causeway_host::ReceivedFd;
 

@@ -8,8 +8,9 @@
 //! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
 //! message that breaks a rule ends the conversation ([`Reason`]); effects of earlier messages, and
 //! events of this one, are reported all the same. Only SET_CONFIG is declined without that
-//! ([`Outcome::Refused`]): the state stays unchanged. Except for mapping files, no call waits. The
-//! backend channel is accepted, but no request is sent on it.
+//! ([`Outcome::Refused`]): the state stays unchanged. A call waits for the mapping of files, and
+//! for a notification that a hostile frontend blocks, until the watchdog ends it. The backend
+//! channel is accepted, but no request is sent on it.
 
 mod rings;
 
@@ -276,7 +277,7 @@ impl Backend {
         }
     }
 
-    /// Removes a region; no effect if it was removed just before.
+    /// Removes a region; no effect if it is one of the last 64 removed regions.
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.check_negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
         match self.table.remove(spec)? {

@@ -6,9 +6,9 @@
 //! than 7 TiB of the frontend's earlier grants wait for `munmap`
 //! ([`causeway_memory::has_unmap_backlog`]), messages stay unread ([`Server::must_wait`]).
 //!
-//! The module never blocks: a frontend that leaves no room for a reply in the socket loses the
-//! attachment. After the end, further calls read nothing and return `Ok`. The module does not limit
-//! the rate or accept connections; `fabric` does. The rules of the protocol are in [`Backend`].
+//! No send waits: a frontend that leaves no room for a reply in the socket loses the attachment.
+//! After the end, further calls read nothing and return `Ok`. The module does not limit the rate or
+//! accept connections; `fabric` does. The rules of the protocol are in [`Backend`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -84,8 +84,8 @@ impl Server {
 
     /// Returns the total cost of all messages, in units of about 5 us: 1 for each message,
     /// [`MAPPING_COST`] (16) if memory is mapped, unmapped or put into a new epoch, [`QUEUE_COST`]
-    /// (4) for each queue that starts or stops, and the thread time of a message that takes longer
-    /// than [`MESSAGE_SLOW_NS`] (500 us).
+    /// (4) for each queue that starts or stops and for a reset, and the thread time of a message
+    /// that takes longer than [`MESSAGE_SLOW_NS`] (500 us).
     pub fn cost(&self) -> u64 {
         self.cost
     }

@@ -1,8 +1,9 @@
 //! The virtio device behind a port: granted memory, negotiated features and queues.
 //!
 //! The backend changes it by messages; the service reads it between messages and moves chains
-//! through its queues. Each change of the memory table begins a new *epoch*: a new [`Map`], and a
-//! new [`Device::epoch`]. Mappings of an old epoch stay valid while a clone of its `Arc` exists.
+//! through its queues. Each change of the memory table or of logging begins a new *epoch*: a new
+//! [`Map`], and a new [`Device::epoch`]. Mappings of an old epoch stay valid while a clone of its
+//! `Arc` exists.
 //!
 //! The device knows neither its type nor the layout of its configuration space, does not check the
 //! features that it stores, and resets nothing by itself. At the end of the attachment it is as

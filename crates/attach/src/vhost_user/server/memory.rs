@@ -1,11 +1,11 @@
 //! The memory table: regions as the frontend adds and removes them.
 //!
-//! `backend` calls it for SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG. Each change maps files and
-//! returns a complete new [`Map`]; a failed change leaves the table as it was, and ends the
-//! attachment. The addition of a region that the table has, and the removal of one of the last 64
-//! removed regions, have no effect. The table has at most [`MEMORY_SLOTS_MAX`] (64) regions of at
-//! most [`REGION_BYTES_MAX`] (16 TiB). Their sum must be at most 1/16 of the address space that
-//! other peers leave (7 TiB in an idle daemon; [`causeway_memory::fits`]).
+//! `backend` calls it for SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG. Files of new regions are
+//! mapped, and each change returns a complete new [`Map`]; a failed change leaves the table as it
+//! was, and ends the attachment. The addition of a region that the table has, and the removal of
+//! one of the last 64 removed regions, have no effect. The table has at most [`MEMORY_SLOTS_MAX`]
+//! (64) regions of at most [`REGION_BYTES_MAX`] (16 TiB). Their sum must be at most 1/16 of the
+//! address space that other peers leave (7 TiB in an idle daemon; [`causeway_memory::fits`]).
 //!
 //! Running rings are moved by the backend, not here. A removed region stays mapped while a map of
 //! an earlier epoch is in use. The content of the memory is not read. It runs in the dispatcher's

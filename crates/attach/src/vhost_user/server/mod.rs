@@ -1,7 +1,7 @@
 //! The backend of one vhost-user port.
 //!
 //! [`Backend`] is the protocol: a message in, a reply and events out, no I/O except the mapping of
-//! granted files. [`Server`] joins it to a connection and is an
+//! files and notifications of the guest. [`Server`] joins it to a connection and is an
 //! [`Attachment`](crate::attachment::Attachment), which the dispatcher polls. [`Device`] is the
 //! resulting state, which the port's service uses.
 //!

@@ -1,10 +1,11 @@
 //! The model of a device: the features, queues and configuration space that it offers.
 //!
-//! The service fills in a [`Model`] when a port is added (`fabric::Service::model`); `backend`
-//! enforces it for each frontend. It holds no state of a connection and does not change while the
-//! port exists. [`Model::new`] offers [`features::RING`] and [`features::RING_PACKED`] beside the
-//! features of the device. A configuration space is read-only for the driver, and change
-//! notifications are not sent. The dispatcher that serves the port reads it, in its thread.
+//! The service fills in a [`Model`] when a port is added and for each frontend
+//! (`fabric::Service::model`); `backend` enforces it. A model holds no state of a connection and
+//! does not change while the frontend is connected. [`Model::new`] offers [`features::RING`] and
+//! [`features::RING_PACKED`] beside the features of the device. A configuration space is read-only
+//! for the driver, and change notifications are not sent. The dispatcher that serves the port reads
+//! it, in its thread.
 
 use super::super::VhostUserProtocolFeatures;
 use crate::limits::RING_SIZE_MAX;

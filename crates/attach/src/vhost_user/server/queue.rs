@@ -8,9 +8,10 @@
 //! service uses [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
 //! [`VirtQueue::notify`].
 //!
-//! The module does not watch doorbells, pops no chains and decides no notification. A stop pushes
-//! all chains in flight back unwritten. Sizes beyond the model's limit and addresses outside
-//! granted memory end the attachment.
+//! The module does not watch doorbells, pops no chains and decides no notification of served
+//! chains. A stop pushes all chains in flight back unwritten, unless the ring is broken or
+//! unreachable, and notifies a guest that wants that. Sizes beyond the model's limit and addresses
+//! outside granted memory end the attachment.
 
 use std::sync::Arc;
 
@@ -302,8 +303,9 @@ impl VirtQueue {
         ))
     }
 
-    /// Removes the ring and returns the chains in flight unwritten; returns whether there was a
-    /// ring. The queue continues from the same position when it runs again.
+    /// Removes the ring and pushes the chains in flight back unwritten, if the ring is reachable;
+    /// returns whether there was a ring. The queue continues from the same position when it runs
+    /// again.
     pub(super) fn halt(&mut self) -> bool {
         let Some(mut ring) = self.ring.take() else { return false };
         // An unreachable ring has no chains to return.

@@ -1,10 +1,11 @@
 //! `causeway forward list`, `add` and `del`: the daemon's forwards.
 //!
-//! `add` waits until the forwarder has reported the new forward, at most [`FORWARD_STATE_TIME`] (4
-//! s), and prints its state; the forward exists whatever the state. `--may-exist` succeeds if a
-//! forward of this name with the same values exists. A forward cannot be changed in place. `del` of
-//! a missing forward is an error of exit status 3, or a success with `--if-exists`. The requests go
-//! to `/v1/forwards`; [`super::run`] is the caller.
+//! `add` waits while the new forward is in the state *starting*, until the forwarder has reported
+//! the forward, at most [`FORWARD_STATE_TIME`] (4 s), and prints its state; the forward exists
+//! whatever the state. `--may-exist` succeeds if a forward of this name with the same values
+//! exists. A forward cannot be changed in place. `del` of a missing forward is an error of exit
+//! status 3, or a success with `--if-exists`. The requests go to `/v1/forwards`; [`super::run`] is
+//! the caller.
 
 use std::time::Instant;
 

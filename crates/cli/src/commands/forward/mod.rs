@@ -7,10 +7,12 @@
 //! | `--all`: runs the daemon's forwards | [`forwarder`], a [`worker`] process each |
 //!
 //! By hand, the verb looks the host sockets of named ports and VMs up at the daemon, opens the
-//! listeners, restricts the process, and serves with [`causeway_forward::Relay`] until SIGINT or
-//! SIGTERM. The daemon is not needed afterwards: while it restarts, connections to guests are
-//! refused, and later ones succeed again. Failed connections are reported on stderr, at most one in a second for each
-//! forward; counters go to stdout with `--stats`, and at the end with `-o json`.
+//! listeners, restricts the process (not with `--no-sandbox`), and serves with
+//! [`causeway_forward::Relay`] until SIGINT or SIGTERM. The daemon is not needed afterwards: while
+//! it restarts, connections to guests are refused, and later ones succeed again. Failed connections
+//! are reported on stderr, at most one in a second for each forward; counters go to stdout with
+//! `--stats`, and at the end with `-o json`. `--stdio` has no listener, no sandbox and no counters:
+//! the verb connects once, copies ([`causeway_forward::stdio`]), and ends with the target's data.
 //!
 //! `commands::run` is the caller. The end of the process ends all connections.
 

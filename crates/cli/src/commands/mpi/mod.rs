@@ -1,11 +1,11 @@
 //! `causeway mpi-env` and `causeway mpi-run`: the environment with which an MPI program uses the
 //! NICs of this host.
 //!
-//! [`MpiEnvironment::find`] asks the daemon for its NICs ([`nics`]), attaches to each chosen NIC
-//! for a moment, finds the provider of libfabric ([`provider`]), and returns the variables for an
-//! MPI library. [`env`](mod@env) prints them, [`run`](mod@run) sets them and executes the command.
-//! Every missing part is an error that names the remedy, and then nothing is printed or started
-//! that could run over another transport.
+//! [`MpiEnvironment::find`] finds the provider of libfabric ([`provider`]), asks the daemon for its
+//! NICs unless their sockets are given ([`nics`]), attaches to each chosen NIC for a moment, and
+//! returns the variables for an MPI library. [`env`](mod@env) prints them, [`run`](mod@run) sets
+//! them and executes the command. Every missing part is an error that names the remedy, and then
+//! nothing is printed or started that could run over another transport.
 //!
 //! The verbs describe this host only: other hosts of a job need their own environment. Neither
 //! checks that the MPI library was built with libfabric.

@@ -8,12 +8,13 @@
 //! A test attach follows: the daemon must answer [`ClientMessage::Hello`] at the NIC's socket with
 //! the protocol of this release. So permissions of the socket, `allowed_users` and a full NIC are
 //! found before a rank starts. A NIC that was named must admit this user; of NICs that were not
-//! named, those that do not are left out with a note. NICs of several groups are refused, because
-//! no message passes between groups.
+//! named, those that do not are left out with a note. A NIC that does not answer, or has another
+//! protocol, is an error in any case. NICs of several groups are refused, as far as the groups are
+//! known, because no message passes between groups.
 //!
 //! `MpiEnvironment::find` calls [`choose`] for both verbs, in the main thread. Each attach is made
-//! one after the other, waits for at most `--timeout`, and is given up at once: the NIC has no
-//! endpoint of this process afterwards.
+//! one after the other, waits for at most `--timeout` for the connect and as long for the answer,
+//! and is given up at once: the NIC has no endpoint of this process afterwards.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

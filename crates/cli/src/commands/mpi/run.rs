@@ -1,8 +1,8 @@
 //! `causeway mpi-run`: executes a command with the environment, or executes nothing.
 //!
 //! The command replaces this process (execve(2)), so that it keeps the process id and the open
-//! files, receives signals itself, and its exit status is that of `causeway`. `commands::run` is
-//! the caller.
+//! files, receives signals itself, and its exit status is that of `causeway`. With `--dry-run` the
+//! verb prints the variables and the command instead. `commands::run` is the caller.
 //!
 //! A launcher may start `mpi-run` itself, for each rank. Open MPI 5, MPICH and others then wait
 //! forever for a rank that ends with an exit status before it has initialised MPI, but end the job
