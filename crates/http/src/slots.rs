@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub struct SlotLimits {
     /// Most connections of all clients.
     pub all: usize,
-    /// Most waiting connections of one client.
+    /// Most waiting connections of one client, checked when another is accepted.
     pub waiting_each: usize,
     /// Time that a connection may wait before it can be evicted.
     pub grace: Duration,

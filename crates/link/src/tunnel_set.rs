@@ -3,7 +3,8 @@
 //! A datagram of a session, a response and a cookie reply carry the tunnel's number; a plain
 //! datagram is known by its source address, and an initiation by the key that it proves to own,
 //! after the [`HandshakeGuard`] admitted it (of several tunnels to that key, the tunnel to the
-//! source address). [`crate::io`] passes all datagrams of a socket here and sends the datagrams of
+//! source address, else one without an address, else the first). [`crate::io`] passes all datagrams
+//! of a socket here and sends the datagrams of
 //! the [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
 //!
 //! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. One thread at a time calls it: in the daemon,

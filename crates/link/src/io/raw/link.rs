@@ -1,10 +1,11 @@
 //! The receive side of a `raw` link on an interface, which may disappear and return.
 //!
 //! The shard of links calls [`RawLink::serve`] when the socket is readable or polled. Frames are
-//! read from the receive ring ([`PacketReceiver`]), filtered by destination address, collected in a
-//! `FrameBatch`, and passed to the group's mailbox. Frames to other addresses, looped frames,
-//! runts, frames longer than the buffer or that the host had no room to queue, and frames with
-//! offloads that virtio cannot express are dropped, each with a counter.
+//! read from the receive ring, or by system calls without one ([`PacketReceiver`]), filtered by
+//! destination address, collected in a `FrameBatch`, and passed to the group's mailbox. Frames to
+//! other addresses, looped frames, runts, frames longer than the buffer or that the host had no
+//! room to queue, and frames with offloads that virtio cannot express are dropped, each with a
+//! counter.
 //!
 //! An error of the interface (ENETDOWN, ENODEV, ENXIO) closes socket and ring; [`RawLink::tick`]
 //! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
