@@ -16,8 +16,9 @@
 //! A request that has ended releases its buffer, and keeps its name and its place until the
 //! application collects or forgets it. Until then [`Library::set_timeout`],
 //! [`Library::with_buffer`] and [`Library::lose_buffer`] have no effect on it, and
-//! [`Library::cancel`] returns false. A call with the name of a collected, cancelled or forgotten
-//! request fails with [`Error::BadRequest`], or has no effect where it returns no error.
+//! [`Library::cancel`] returns false if it is no send. A call with the name of a collected,
+//! cancelled or forgotten request fails with [`Error::BadRequest`], or has no effect where it
+//! returns no error.
 //!
 //! # Place
 //! `causeway-endpoint` owns the [`Library`] and its transports, and calls [`Library::progress`].
@@ -224,7 +225,8 @@ impl<B: Buffer> Library<B> {
         self.losses.set_resends();
     }
 
-    /// Returns the remote endpoints that were lost since the last call.
+    /// Returns the remote endpoints that were lost since the last call; empty without
+    /// [`Self::keep_directed`].
     pub fn take_departed(&mut self) -> Vec<LostPeer> {
         self.losses.take_departed()
     }
