@@ -85,7 +85,8 @@ impl Region {
 /// The memory of one guest in one epoch. Immutable; replaced as a whole.
 ///
 /// A look-up compares the address with the largest window, then with up to seven others, then
-/// searches a sorted table. Small maps have no table, and large ones of single pages no windows.
+/// searches a sorted table. Maps of few regions have no table, and those of more than 256 grants no
+/// windows.
 #[derive(Debug, Default)]
 pub struct Map {
     /// The largest window, where most accesses lie. A map without windows has an empty one.
@@ -93,7 +94,7 @@ pub struct Map {
     /// The next largest windows: [`WINDOWS_MAX`] (8) with the first. All of them permit reading and
     /// writing, so that an access that lies there needs no check of rights.
     others: Vec<GrantWindow>,
-    /// All regions or grants, unless the windows are all of them.
+    /// All grants, or all regions unless the windows are all of them.
     table: GrantTable,
     /// Regions in the order of their lengths, largest first. A map of grants has none.
     regions: Vec<Region>,

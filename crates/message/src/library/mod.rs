@@ -164,9 +164,9 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Bounds the unexpected messages: at most `messages`, itself at most
-    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX) (2^22), and at most `bytes`. A
-    /// message that exceeds a limit stays in the transport, and so do all later messages of its
-    /// sender.
+    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX) (2^22), and at most `bytes`,
+    /// beside a few that each sender may always have (`library::unexpected`). A message that
+    /// exceeds a limit stays in the transport, and so do all later messages of its sender.
     pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
         self.unexpected.set_max(messages, bytes);
     }
