@@ -11,14 +11,14 @@ use std::time::Duration;
 
 /// Most headers of a request. More get 431.
 pub const REQUEST_HEADERS_MAX: usize = 64;
-/// Time for which a waiting connection keeps its slot when slots run out. Then a new connection may
-/// take the slot.
+/// Time for which a waiting connection keeps its slot when slots run out, or when its client has
+/// too many waiting connections. Then a new connection may take the slot.
 pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
 /// Time from the start of a connection's thread to the last byte of its request. A later request
 /// gets 408 and has no effect.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time in which each write of a reply must make progress. Then the connection is closed; the
-/// command has its effect.
+/// Time in which each write of a reply must make progress, also of the VNET server. Then the
+/// connection is closed; the command has its effect.
 pub const REPLY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for which the rest of a refused request is read, so that the client can read the reply.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);

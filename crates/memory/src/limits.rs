@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | regions of a map | `map` | `MapError` |
 //! | windows of a map | `map` | further grants are found by a search |
+//! | bytes of a region | `map`, `mapping` | `MapError`, `MappingError` |
 //! | grants, files | `grants` | `GrantError` |
 //! | keys | `regions` | `RegionError::Full` |
 //! | addresses | `addresses` | `MappingError` |

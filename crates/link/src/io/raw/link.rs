@@ -189,7 +189,7 @@ impl RawLink {
         self.again_ns.unwrap_or(u64::MAX).min(self.inlet.deadline())
     }
 
-    /// Tries a missing interface again, and resynchronises the ring if necessary.
+    /// Tries a missing interface again, and wakes the source when the receiver must be called.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.inlet.deadline() <= cx.now_ns {
             cx.wake_source(self.source);
