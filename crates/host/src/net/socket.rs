@@ -31,7 +31,7 @@ pub const VNET_HEADER_BYTES: usize = 10;
 /// EtherType of an IEEE 802.1Q tag.
 const TAG_ETHERTYPE: u16 = 0x8100;
 
-/// A socket on an interface; it never blocks.
+/// A socket on an interface. Its sends and receives do not block.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,

@@ -118,7 +118,7 @@ pub enum TapState {
     },
 }
 
-/// A TAP interface that this process serves; it never blocks.
+/// A TAP interface that this process serves. Its reads and writes do not block.
 #[derive(Debug)]
 pub struct TapInterface {
     fd: OwnedFd,

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-/// Size of the send and the receive buffer of a `raw` link's socket, in bytes; 4 MiB.
+/// Requested size of the send and the receive buffer of a `raw` link's socket, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Most bytes of one send call. A full batch is sent.
 pub const SEND_BYTES: usize = 65_000;
