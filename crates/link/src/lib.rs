@@ -20,7 +20,7 @@
 //! frames are dropped and counted by their reason; at a limit of handshakes, the initiation is
 //! answered with a cookie or dropped; a connection that is too slow ends and is tried again
 //! ([`limits`], [`io::limits`]). A datagram of an encrypted tunnel that arrives twice is dropped
-//! ([`replay`]); the other kinds of links deliver it again.
+//! ([`replay`]); unencrypted tunnels, `vnet` and `vxlan` links deliver its frames again.
 //!
 //! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
 //! retransmit lost frames, or restore their order.

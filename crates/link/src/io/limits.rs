@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | batches to send | the carriers, `udp_batch` | the dispatcher of the sending group |
 //! | queues of streams | `stream::connection` | both dispatchers |
-//! | received frames | `bare`, `raw::batch`, `stream::link` | the dispatcher of the shard of links |
+//! | received frames | `bare`, `raw::batch`, `stream::link` | dispatcher of the shard of links |
 //! | notices and claims of addresses | `service`, `addresses` | the dispatcher of the shard of links |
 //! | connects, keepalive, accepts | `stream::link`, `stream::attempt`, `stream::listener` | the same |
 //! | keys, certificates | `open`, `tls`, `stream::link`, `view` | the same |
