@@ -13,9 +13,8 @@
 //!
 //! `TunnelCarrier` of [`crate::io::tunnels`] calls the packer, with frames through
 //! [`crate::flood::pack`]; the session, the address and the datagram length come from
-//! [`crate::tx_path`]. Pending frames keep
-//! the path with which they began: a changed path applies once the packer is empty. At the peer,
-//! [`crate::tunnel`] opens the datagrams.
+//! [`crate::tx_path`]. Pending frames keep the path with which they began: a changed path applies
+//! once the packer is empty. At the peer, [`crate::tunnel`] opens the datagrams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -10,10 +10,10 @@
 //! [`crate::Map`], [`crate::Grants`] and [`crate::View`] share mappings by `Arc`, a
 //! [`crate::DirtyLog`] has one of its own. A mapping does not prevent the file from shrinking: with
 //! the first access to a lost page it is poisoned, stays mapped as zeroed memory, and never
-//! recovers. [`Mapping::withdraw`] puts zeroed memory in the file's place
-//! at the caller's wish, without poison: `attach` calls it for the memory of a vfio-user port whose
-//! dispatcher is late. The caller checks the peer's share first ([`crate::fits`]). Any thread may
-//! use and drop a mapping.
+//! recovers. [`Mapping::withdraw`] puts zeroed memory in the file's place at the caller's wish,
+//! without poison: `attach` calls it for the memory of a vfio-user port whose dispatcher is late.
+//! The caller checks the peer's share first ([`crate::fits`]). Any thread may use and drop a
+//! mapping.
 
 mod private;
 

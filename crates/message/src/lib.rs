@@ -4,9 +4,8 @@
 //! events of a transport into completions. It is sans-I/O: bytes and time come in by calls,
 //! requests to peers go out by a [`Transport`](library::Transport). It does not speak MXoE,
 //! retransmit, open descriptors, sleep (one wait of up to 2 s yields the processor: [`library`]) or
-//! take locks. The NIC side (`causeway-mxoe`, in the daemon
-//! or in the process) does the first two; `causeway-endpoint` opens descriptors, the API libraries
-//! take the locks, and both sleep.
+//! take locks. The NIC side (`causeway-mxoe`, in the daemon or in the process) does the first two;
+//! `causeway-endpoint` opens descriptors, the API libraries take the locks, and both sleep.
 //!
 //! # Place
 //! Floor 4, beside `mxoe`; neither imports the other. A message passes: application, an API library

@@ -7,9 +7,9 @@
 //! that the peer answers at the known address. A changed address of a `vnet`, `vxlan`,
 //! `causeway-plain` or listening stream link, and a private key of a `causeway` link that a reload
 //! finds changed, close the link and reopen it 10 ms later, with pauses doubled from there if that
-//! fails; frames in between are refused. `causeway` and connecting
-//! stream links take the found addresses as candidates and stay open. A lookup that fails, or finds
-//! the resolver's queue full, changes nothing but the reason of an unopened link.
+//! fails; frames in between are refused. `causeway` and connecting stream links take the found
+//! addresses as candidates and stay open. A lookup that fails, or finds the resolver's queue full,
+//! changes nothing but the reason of an unopened link.
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
 //! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the

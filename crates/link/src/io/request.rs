@@ -2,10 +2,10 @@
 //!
 //! Plain values with the type of their answer ([`TypedRequest`]). `super::control` sends them from
 //! the thread of a command, and waits; [`super::service`] answers them in the shard of links, one
-//! at a time and in order. The controller receives `Result<Answer, CommandError>`: of
-//! these requests, only [`OpenLink`] is refused by the shard. A request that names an unknown link
-//! has no effect, and its views are empty. A request does not wait for a peer: opening binds a
-//! socket, and a handshake goes on later.
+//! at a time and in order. The controller receives `Result<Answer, CommandError>`: of these
+//! requests, only [`OpenLink`] is refused by the shard. A request that names an unknown link has no
+//! effect, and its views are empty. A request does not wait for a peer: opening binds a socket, and
+//! a handshake goes on later.
 //!
 //! The order of an addition: [`OpenLink`], the join of the group's shard with the returned
 //! [`Membership`], [`StartLink`]. A deletion: the group's shard leaves, then [`CloseLink`].

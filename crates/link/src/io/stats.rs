@@ -5,10 +5,10 @@
 //! groups (except the carrier of a link that is not open, `ClosedCarrier`); in the shard of links
 //! `LinkInbox` counts received frames and drops at a full mailbox, the sources count the received
 //! frames that they refuse (runts, congestion, lost framing), streams count their writes there and
-//! the frames that were queued at the end of a connection, and `super::view` reads. Datagrams
-//! that the core drops are counted by [`crate::refusal`], drops inside the group by `ethernet`,
-//! which also counts each frame that a carrier refused, at its sender. Counters wrap at 2^64, begin
-//! at 0 when the link is added, and are kept while it is reopened.
+//! the frames that were queued at the end of a connection, and `super::view` reads. Datagrams that
+//! the core drops are counted by [`crate::refusal`], drops inside the group by `ethernet`, which
+//! also counts each frame that a carrier refused, at its sender. Counters wrap at 2^64, begin at 0
+//! when the link is added, and are kept while it is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,9 +9,10 @@
 //! behind the rings is *remote* ([`is_remote`]) and named a peer of another host here, also where
 //! it is on this host without a channel: a process in a guest, or one that accepts no channels.
 //!
-//! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
-//! message costs no allocation after that. With [`REQUESTS_MAX`] (2^20) requests, calls that add a
-//! request fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
+//! Requests, messages and peers lie in tables that grow to their highest use and never shrink. An
+//! eager message for a posted receive costs no allocation after that. With [`REQUESTS_MAX`] (2^20)
+//! requests, calls that add a request fail with [`Error::NoResources`]; the caller collects
+//! requests and repeats the call.
 //!
 //! A request that has ended releases its buffer, and keeps its name and its place until the
 //! application collects or forgets it. Until then [`Library::set_timeout`],

@@ -109,8 +109,8 @@ pub(super) struct RequestEntry<B> {
     pub state: RequestState,
     /// The application wants no completion.
     pub forgotten: bool,
-    /// Calls without the request's name, such as
-    /// [`Library::test_any`](super::Library::test_any), do not find it.
+    /// Calls without the request's name, such as [`Library::test_any`](super::Library::test_any),
+    /// do not find it.
     pub hidden: bool,
     /// Receive from one endpoint only; `other` and `more` hold its address and session.
     pub directed: bool,

@@ -6,11 +6,11 @@
 //!
 //! The queue holds the bytes that the path delivers in [`BACKLOG_MS_MAX`] (100 ms), between
 //! `BACKLOG_BYTES_MIN` (128 KiB) and `BACKLOG_BYTES_MAX` (1 MiB), as measured when a full socket
-//! last had room again, and 1 MiB before; further frames are refused with
-//! [`Refusal::NoRoom`] and counted. A write error is kept until the links' shard reads it and
-//! closes the connection; until then frames are refused with [`Refusal::Down`]. Frames count as
-//! sent once they are queued, and those still queued at the end also as dropped. A connection does
-//! not reconnect: [`super::link`] does.
+//! last had room again, and 1 MiB before; further frames are refused with [`Refusal::NoRoom`] and
+//! counted. A write error is kept until the links' shard reads it and closes the connection; until
+//! then frames are refused with [`Refusal::Down`]. Frames count as sent once they are queued, and
+//! those still queued at the end also as dropped. A connection does not reconnect: [`super::link`]
+//! does.
 //!
 //! # Budget
 //! One copy per frame, from the sender's memory into the socket's queue (TLS seals it in one more

@@ -15,8 +15,8 @@
 //!
 //! Peers are served in turn: a peer keeps its turn until its next message is deferred again or its
 //! queue is empty; the messages of one peer keep their order. After a round in which every peer's
-//! next message was deferred again, [`Rings::arm`](super::Rings::arm)
-//! permits the poll loop of `causeway-endpoint` to sleep: only the application can make progress
+//! next message was deferred again, [`Rings::arm`](super::Rings::arm) permits the poll loop of
+//! `causeway-endpoint` to sleep: only the application can make progress
 //! ([`PendingMessages::nudge`]). All calls come from `Rings`, in the thread that holds the lock of
 //! the endpoint.
 
