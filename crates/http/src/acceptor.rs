@@ -3,9 +3,10 @@
 //! [`Acceptor`] is the part that all servers with a thread for each connection share: the control
 //! socket, the metrics, the web page, and the VNET language. It calls the server for each accepted
 //! connection, in the acceptor thread, so that the server must not block on a client there. If
-//! `accept` fails, for lack of descriptors or memory, it logs a line, and tries again after
-//! [`ACCEPT_RETRY`] (100 ms); clients wait meanwhile. It bounds nothing: servers take a slot
-//! ([`crate::slots`]) for each connection.
+//! `accept` fails, as for lack of descriptors or memory, it logs a line, and tries again after
+//! [`ACCEPT_RETRY`] (100 ms); clients wait meanwhile. A connection that is accepted during the stop
+//! is closed. The acceptor bounds nothing: servers take a slot ([`crate::slots`]) for each
+//! connection.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,10 @@
 //! The connections that requests arrive on: Unix sockets and TCP.
 //!
-//! [`HttpConnection`] is the part of both that [`crate::request`] needs. It adds no behaviour: each
-//! call blocks and fails as that of the socket, and a time limit holds for each read or write, not
-//! for a request as a whole. [`drain`] ends the connection of a refused request. Each connection is
-//! used by one thread, that of its request.
+//! [`HttpConnection`] is the part of both that [`crate::request`], [`drain`] and the writers of
+//! replies need. It adds no behaviour: each call blocks and fails as that of the socket, and a time
+//! limit holds for each read or write, not for a request as a whole. [`drain`] ends the connection
+//! of a refused request. The thread of a request reads and writes its connection; the acceptor
+//! thread shuts it down if [`crate::slots`] evicts it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};

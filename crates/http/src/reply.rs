@@ -8,9 +8,9 @@
 //! An error of the write may leave a part of the reply sent; the connection is then closed. A value
 //! that cannot be serialised becomes an error 500.
 //!
-//! Handlers build the replies, and [`crate::request`] those of refusals; servers write them.
-//! Replies are built and written in the thread of the connection; the acceptor thread writes those
-//! of refused connections.
+//! Handlers build the replies, [`crate::request`] those of refused requests, and the server of the
+//! control socket those of refused connections; servers write them. Replies are built and written
+//! in the thread of the connection, those of refused connections in the acceptor thread.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ use crate::limits::NOTES_MAX;
 pub struct HttpReply {
     /// HTTP status code.
     pub status: u16,
-    /// The body; empty for status 204.
+    /// The body; not sent with status 204 and 304.
     pub body: ReplyBody,
     /// For status 405: the methods that the path supports.
     pub allow: &'static str,

@@ -2,9 +2,10 @@
 //!
 //! Limits: [`RequestLimits`] for head and body together, [`REQUEST_HEADERS_MAX`] (64) headers, and
 //! a deadline for the last byte. A request over a limit becomes an error reply: 408 (late), 411
-//! (chunked body), 413 (too large) or 431 (head too large); one that is malformed or ends early
-//! becomes 400. Its remaining bytes stay unread: the server drains them. A connection that the
-//! client closes without a byte is no error; a request without Content-Length has an empty body.
+//! (any Transfer-Encoding), 413 (too large) or 431 (head too large); one that is malformed or ends
+//! early, or a read that fails, becomes 400. Remaining bytes stay unread: the server drains them
+//! for a while. A connection that the client closes without a byte is no error; a request without
+//! Content-Length has an empty body.
 //!
 //! The method, the path, the query, Accept, Host, If-None-Match and the body are kept. Further
 //! headers than these, Content-Length, Transfer-Encoding and Expect are ignored, also Content-Type;
@@ -21,7 +22,7 @@ use crate::{HttpConnection, HttpReply};
 /// The sizes of a server's requests, head and body together.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestLimits {
-    /// Most bytes of a request; the head alone has fewer.
+    /// Most bytes of a request. A head that is incomplete after as many is refused.
     pub bytes: usize,
     /// Most bytes of a request for a path of `file_paths`.
     pub file_bytes: usize,

@@ -1,12 +1,13 @@
 //! Connection slots of one listener, shared fairly among clients.
 //!
-//! A connection *waits* while its client has not sent a complete request or has not read the reply.
-//! No time limit applies to waiting here. When slots run out, a new connection therefore evicts a
-//! waiting connection: the oldest of the client with the most waiting connections. A client at its
-//! own limit of waiting connections evicts its own oldest. A connection is evicted only after a
-//! grace time ([`SlotLimits::grace`]: 250 ms at the control socket, 1 s at the VNET server); its
-//! socket is shut down without a reply. The evicted connection keeps its thread until the shutdown
-//! ends it; its later reports have no effect.
+//! A connection *waits* while its client has not sent a complete request or has not read the reply
+//! (at the VNET server: has not sent a valid HELLO). No time limit applies to waiting here. When
+//! slots run out, a new connection therefore evicts a waiting connection: the oldest of the client
+//! with the most waiting connections. A client at its own limit of waiting connections evicts its
+//! own oldest. A connection is evicted only after a grace time ([`SlotLimits::grace`]: 250 ms at
+//! the control socket, 1 s at the VNET server); its socket is shut down without a reply. The
+//! evicted connection keeps its thread until the shutdown ends it; its later reports have no
+//! effect.
 //!
 //! [`ConnectionSlots::take`] never blocks: without a free or evictable slot the caller must refuse
 //! the connection. A connection that does not wait, so that its request is being executed, is never
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 pub struct SlotLimits {
     /// Most connections of all clients.
     pub all: usize,
-    /// Most waiting connections of one client.
+    /// Most waiting connections of one client, checked when another is accepted.
     pub waiting_each: usize,
     /// Time that a connection may wait before it can be evicted.
     pub grace: Duration,

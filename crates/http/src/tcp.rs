@@ -1,11 +1,12 @@
 //! Serves a TCP address with one handler, within bounds.
 //!
 //! At most [`ServerOptions::connections`] connections are served; a further connection takes the
-//! place of the one that has waited longest for its client, if that is at least
-//! [`CONNECTION_GRACE`] (250 ms), and is closed otherwise. A request must be complete within
-//! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`]
-//! (5 s): a slow client holds a thread, but delays no other client. An address of a client has at
-//! most [`ServerOptions::connections_each`] waiting connections.
+//! place of a waiting connection ([`crate::slots`]) that has waited for at least
+//! [`CONNECTION_GRACE`] (250 ms), and is closed without a reply if there is none. A request must be
+//! complete within [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within
+//! [`REPLY_TIME_MAX`] (5 s): a slow client holds a thread, but delays no other client. A client
+//! address with [`ServerOptions::connections_each`] waiting connections loses its oldest to a
+//! further connection.
 //!
 //! The acceptor thread, of the server's name, starts a thread for each connection, and closes the
 //! connection if the thread cannot be started. If `accept` fails, it is retried after 100 ms. After

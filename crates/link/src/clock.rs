@@ -3,14 +3,15 @@
 //! The core calls no clock and no random generator of its own, so that the simulator repeats a run
 //! from its seed.
 //!
-//! The driver ([`crate::io`], the simulator, the fuzzer) reads the clocks once per call into the
-//! core. [`Clock::now`] must not go back between calls: timers would be late by the difference.
-//! [`Clock::wall`] may: a tunnel's initiations carry it, but at least 1 ns more than its last
-//! initiation. Only after a restart with a clock that went back are they older than before; the
-//! peer then refuses them until it has no session left, 5 min at most
-//! ([`crate::limits::SESSION_NS_MAX`]). Session keys depend on the random source: outside of tests
-//! it must be the kernel's generator, and must fill the buffer: no error can be returned here. In
-//! causewayd the shard of links makes a clock for each call, on its dispatcher's thread.
+//! The driver ([`crate::io`], the simulator, the fuzzer) reads the clocks before it calls the core;
+//! several calls, as for the datagrams of one receive call, may share a reading. [`Clock::now`]
+//! must not go back between calls: timers would be late by the difference. [`Clock::wall`] may: a
+//! tunnel's initiations carry it, but at least 1 ns more than its last initiation. Only after a
+//! restart with a clock that went back are they older than before; the peer then refuses them until
+//! it has no session left, 5 min at most ([`crate::limits::SESSION_NS_MAX`]). Session keys depend
+//! on the random source: outside of tests it must be the kernel's generator, and must fill the
+//! buffer: no error can be returned here. In causewayd the shard of links makes the clocks, on its
+//! dispatcher's thread.
 
 use std::fmt;
 

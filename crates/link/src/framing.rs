@@ -3,7 +3,8 @@
 //! [`Framer`] queues frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, [`BACKLOG_BYTES_MAX`] (1
 //! MiB) at most, or fewer for a slow path ([`Framer::bound`]). It is sans-I/O:
 //! [`crate::io::stream`] moves the bytes, puts TLS below, and splits received bytes by
-//! [`causeway_wire::deframer`]. In the daemon the carrier queues frames in the thread of the group.
+//! [`causeway_wire::deframer`]. In the daemon the carrier queues frames in the thread of the group;
+//! that thread and the shard of links remove what the socket took.
 //!
 //! When the peer reads too slowly, [`Framer::push`] refuses new frames with [`FrameError::Backlog`]
 //! and its caller drops them; queued frames are kept. A frame that is too long, too short or

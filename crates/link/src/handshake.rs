@@ -2,16 +2,16 @@
 //!
 //! The initiator knows the responder's public key. The responder learns the initiator's key from
 //! the first message and checks that a tunnel is configured for it. The first message carries a
-//! growing time, so that a recorded initiation cannot be replayed, and a cookie if the responder is
+//! growing time, so that a replayed initiation has no effect, and a cookie if the responder is
 //! under load ([`crate::handshake_guard`]).
 //!
 //! This module encodes and checks messages. It keeps no timers and retransmits nothing:
 //! [`crate::tunnel::Tunnel`] does. It does not compare times or limit rates: the tunnel refuses an
-//! initiation whose time is not newer, and [`crate::tunnel_set`] asks the guard before
-//! [`ReceivedInitiation::read`]. A message with another length or a failed check is refused by a
-//! [`Refusal`], without an answer, and changes no state: the tunnel drops and counts it. Randomness
-//! is an argument. All calls come from the thread of the tunnel (in the daemon, the shard of
-//! links).
+//! initiation with a time that is not newer (an older time only while a session exists), and
+//! [`crate::tunnel_set`] asks the guard before [`ReceivedInitiation::read`]. A message with another
+//! length or a failed check is refused by a [`Refusal`], without an answer, and changes no state:
+//! the caller drops and counts it. Randomness is an argument. All calls come from the thread of the
+//! tunnel (in the daemon, the shard of links).
 
 use std::fmt;
 
@@ -241,7 +241,7 @@ pub fn cookie_reply(init: &Outer, message: &[u8], cookie: &[u8; COOKIE_LEN]) -> 
 }
 
 impl ReceivedInitiation {
-    /// Decrypts an initiation. Costs two multiplications on the curve, so call
+    /// Decrypts an initiation. Costs multiplications on the curve, so call
     /// [`crate::handshake_guard::HandshakeGuard::admit`] first. `random` is for the response.
     ///
     /// # Errors

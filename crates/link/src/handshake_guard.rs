@@ -17,8 +17,8 @@
 //! proves that the sender receives at its source address. It is a keyed hash of address and port,
 //! so the guard keeps no state for senders that were asked; it stays valid for [`COOKIE_NS`] (2
 //! min) to twice that time, and longer while no initiation arrives, because secrets are replaced on
-//! arrival. Since budgets with and without a cookie are separate, a sender cannot exhaust the
-//! budget of another by forging its address.
+//! arrival. A sender that forges an address can exhaust the budget of that address without a
+//! cookie, but not the budget with a cookie.
 //!
 //! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry
 //! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`],
@@ -58,7 +58,7 @@ pub struct HandshakeGuard {
     rotated: u64,
     /// Budget of all initiations without a cookie.
     all: Bucket,
-    /// Budget of all initiations with a cookie.
+    /// Budget of all initiations with a cookie from other addresses.
     proven: Bucket,
     /// Budget of addresses where a peer is known to be.
     known: Bucket,

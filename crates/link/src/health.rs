@@ -12,9 +12,9 @@
 //! Some heartbeats are padded to the datagram length in use, or to candidates for it: the longest
 //! answered length is used (packetization layer path MTU discovery, as RFC 8899 describes it). When
 //! [`LENGTH_CHECKS_MISSED`] (3) padded heartbeats in a row are not answered while short ones are,
-//! the length falls to 1280 bytes of IPv6 packet at once and the search begins anew. Where not even
-//! those arrive, the longest answered length is used, down to the minimum that IPv4 requires of
-//! every host ([`DATAGRAM_BYTES_MIN`] (548 bytes)).
+//! the length falls at once to 1280 bytes of IPv6 packet, or from there or below to the minimum
+//! that IPv4 requires of every host ([`DATAGRAM_BYTES_MIN`] (548 bytes)), and the search begins
+//! anew. If the length in use is not answered in a search, the longest answered length replaces it.
 //!
 //! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] (0.2 %) or more,
 //! and until it stayed at 0.05 % or less for [`CLEAN_NS`] (10 s), senders cut TCP segments before
@@ -23,7 +23,7 @@
 //! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
 //! [`Health::record_answer`] takes the answers. `crate::tunnel` calls both in the shard of links
 //! and publishes the results. The module does not measure bandwidth and does not choose between
-//! paths; `ethernet` does, by [`Health::is_poor`] and the metric.
+//! paths; `ethernet` chooses, by the reported state of the links and the metric.
 
 use std::collections::VecDeque;
 

@@ -19,7 +19,8 @@
 //! receive the same datagrams. At most 1,024 links exist. At a limit of a queue or of reassembly,
 //! frames are dropped and counted by their reason; at a limit of handshakes, the initiation is
 //! answered with a cookie or dropped; a connection that is too slow ends and is tried again
-//! ([`limits`], [`io::limits`]). A datagram that arrives twice is dropped ([`replay`]).
+//! ([`limits`], [`io::limits`]). A datagram of an encrypted tunnel that arrives twice is dropped
+//! ([`replay`]); unencrypted tunnels, `vnet` and `vxlan` links deliver its frames again.
 //!
 //! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
 //! retransmit lost frames, or restore their order.

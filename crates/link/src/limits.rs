@@ -1,5 +1,5 @@
-//! Limits and timing constants of the core: all modules of this crate but [`crate::io`], which
-//! implement tunnels and own no socket, clock or thread.
+//! Limits and timing constants of the core: all modules of this crate but [`crate::io`], which own
+//! no socket, clock or thread.
 //!
 //! Constants only, fixed at compile time; none can be configured, and the ends of a tunnel do not
 //! negotiate them. Both ends should have the same values: an end drops, for example, a frame above
@@ -8,7 +8,8 @@
 //!
 //! | constants | read by | thread in causewayd |
 //! |---|---|---|
-//! | frames and datagrams to send | [`crate::pack`], [`crate::session`] | the dispatcher of the sending group |
+//! | frames and datagrams to send | [`crate::pack`] | the dispatcher of the sending group |
+//! | longest frame, datagrams of a session | senders and receivers, [`crate::session`] | both |
 //! | sessions, handshakes, cookies | [`crate::tunnel`], [`crate::handshake_guard`], [`crate::replay`] | the dispatcher of the shard of links |
 //! | reassembly | [`crate::reassembly`] | the same |
 //! | heartbeats, path length, loss | [`crate::health`] | the same |
@@ -54,7 +55,7 @@ pub const FRAGMENTED_BYTES_MAX: usize = 2 << 20;
 /// Most disjoint ranges of one incomplete frame. A fragment that would be a further range drops the
 /// frame that it belongs to, counted as `Crowded`.
 pub const FRAGMENTED_RANGES_MAX: usize = 64;
-/// Buffers kept for the next incomplete frames, per tunnel. The oldest of more is freed.
+/// Buffers kept for the next incomplete frames, per tunnel. A further buffer displaces one of them.
 pub const FRAGMENTED_SPARE_MAX: usize = 4;
 /// Time after which an incomplete frame is dropped, counted as `Incomplete`; 1 s.
 pub const FRAGMENTED_NS_MAX: u64 = 1_000_000_000;
@@ -92,11 +93,12 @@ pub const CROSSED_MAX: u32 = 3;
 pub const INITIATIONS_ALL: u64 = 50;
 /// The same from one address without a cookie, and from one address and port with a cookie.
 pub const INITIATIONS_SOURCE: u64 = 5;
-/// The same from one address with a cookie, for all its ports: many peers may be behind one NAT.
+/// The same with a cookie from one address where no peer is known to be, for all its ports: many
+/// peers may be behind one NAT.
 pub const INITIATIONS_ADDRESS: u64 = 50;
 /// The same with a cookie from known peer addresses, in total: two for each of 1,000 links.
 pub const INITIATIONS_KNOWN: u64 = 2_000;
-/// The same with a cookie, from all sources.
+/// The same with a cookie, from all addresses where no peer is known to be.
 pub const INITIATIONS_PROVEN: u64 = 200;
 /// Entries of the tables of rate limits; sources that share an entry share its limit.
 pub const SOURCES: usize = 1_024;

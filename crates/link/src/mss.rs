@@ -3,7 +3,7 @@
 //! Large TCP segments from a VXLAN peer's kernel are cut to the receiver's size
 //! ([`crate::partial_offload`]). The carriers of [`crate::io::bare`] record sizes in the threads of
 //! the groups, for each SYN or SYN-ACK that leaves to the peer; the links' shard looks them up for
-//! each large frame that arrives.
+//! each TCP frame with a partial checksum that arrives.
 //!
 //! The table has [`MSS_FLOWS`] (4,096) entries, no locks and no ageing. A new flow displaces the
 //! flow in its entry; a flow that was displaced, or whose SYN left before the daemon started, is

@@ -11,10 +11,10 @@
 //! full batches go to the caller's `send`, which counts datagrams that the kernel refuses. Frames
 //! keep their order within one packer, and have none between the packers of a tunnel.
 //!
-//! [`crate::flood::pack`] calls the packer for `TunnelCarrier` of [`crate::io::tunnels`]; the
-//! session, the address and the datagram length come from [`crate::tx_path`]. Pending frames keep
-//! the path with which they began: a changed path applies once the packer is empty. At the peer,
-//! [`crate::tunnel`] opens the datagrams.
+//! `TunnelCarrier` of [`crate::io::tunnels`] calls the packer, with frames through
+//! [`crate::flood::pack`]; the session, the address and the datagram length come from
+//! [`crate::tx_path`]. Pending frames keep the path with which they began: a changed path applies
+//! once the packer is empty. At the peer, [`crate::tunnel`] opens the datagrams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ pub struct Packer {
     tx_path: Arc<TunnelTxPath>,
     /// Version of the TX path from which `path` was read.
     version: u64,
-    /// The path for pending and following frames; `None` without a session.
+    /// The path for pending and following frames; `None` without a session or an address.
     path: Option<Arc<Path>>,
     /// Plaintext of the datagram being filled.
     text: Box<[u8]>,
@@ -144,7 +144,7 @@ impl Packer {
         self.used == 0 && self.batch.datagrams == 0
     }
 
-    /// Returns whether frames can be pushed: the tunnel has a session.
+    /// Returns whether frames can be pushed: the tunnel has a session and an address of the peer.
     pub fn is_open(&mut self) -> bool {
         self.refresh();
         self.path.is_some()

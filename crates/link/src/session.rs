@@ -9,10 +9,11 @@
 //! A session does not check for replays and does not renew itself. It reports
 //! [`SESSION_DATAGRAMS_REKEY`] (2^48) sealed datagrams by [`TunnelSession::needs_rekey`], and
 //! refuses to seal after [`SESSION_DATAGRAMS_MAX`] (2^60), so that frames are dropped until a
-//! handshake succeeds; the tunnel ends it by age. A plain session neither encrypts nor
-//! authenticates.
+//! handshake succeeds; the tunnel ends an encrypted session by age. A plain session neither
+//! encrypts nor authenticates.
 //!
-//! `crate::handshake` creates sessions, [`crate::pack`] and the tunnel's heartbeats seal, and
+//! `crate::handshake` creates encrypted sessions and `crate::tunnel` plain ones; [`crate::pack`]
+//! and the tunnel's control datagrams (`crate::tunnel::keepalive`) seal, and
 //! `crate::tunnel::records` opens.
 
 use std::fmt;

@@ -3,8 +3,9 @@
 //! A datagram of a session, a response and a cookie reply carry the tunnel's number; a plain
 //! datagram is known by its source address, and an initiation by the key that it proves to own,
 //! after the [`HandshakeGuard`] admitted it (of several tunnels to that key, the tunnel to the
-//! source address). [`crate::io`] passes all datagrams of a socket here and sends the datagrams of
-//! the [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
+//! source address, else one without an address, else the first). [`crate::io`] passes all datagrams
+//! of a socket here and sends the datagrams of the [`Sink`]. The set passes each datagram to its
+//! [`Tunnel`], which opens it.
 //!
 //! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. One thread at a time calls it: in the daemon,
 //! the dispatcher that serves the shard of links. The caller runs [`TunnelSet::tick`] by

@@ -3,7 +3,8 @@
 //! [`crate::tunnel_set::TunnelSet`] and [`crate::tunnel::Tunnel`] append to a [`Sink`]; the driver
 //! ([`crate::io::tunnels`], the simulator) sends the datagrams, handles the events, passes the
 //! frames to their groups, and then calls [`Sink::clear`]. Frames stay in the buffer into which
-//! their datagram was opened, so a whole frame is not copied; a reassembled frame is copied once.
+//! their datagram was opened, so a whole frame is not copied; a reassembled frame is copied twice,
+//! into the buffer of its fragments and back.
 //!
 //! A sink has no limit of its own: the driver bounds it by the number of datagrams that it passes
 //! in before it empties the sink. The frame buffer starts at [`SINK_BYTES_MIN`] (128 KiB), grows as

@@ -1,7 +1,7 @@
 //! Copies between private memory and guest memory, with the checks of addresses and rights.
 //!
 //! Each access translates the guest address ([`Map::pointer`]), checks the grant's rights, and
-//! copies each byte exactly once (`crate::kernel`). Ranges may cross from one grant into the next.
+//! copies the bytes in one pass (`crate::kernel`). Ranges may cross from one grant into the next.
 //! Writes are recorded in the dirty log, if there is one; `write_framed` then writes nothing and
 //! returns `false`, and its caller uses `write_headed`.
 //!

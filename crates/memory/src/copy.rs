@@ -1,8 +1,8 @@
 //! Scatter-gather copies: cursors over the spans of a descriptor chain, and the single copy from
 //! guest to guest.
 //!
-//! A span is an interval of guest addresses of up to 4 GiB, as a descriptor names it. Copies never
-//! allocate. Each span is translated and checked when it is copied, in the epoch of the given
+//! A span is an interval of guest addresses of less than 4 GiB, as a descriptor names it. Copies
+//! never allocate. Each span is translated and checked when it is copied, in the epoch of the given
 //! [`Map`]; a cursor keeps guest addresses and stays valid over a change of the epoch.
 //!
 //! `ethernet` and `socket` call [`copy()`] after both chains are popped, and before `ring`

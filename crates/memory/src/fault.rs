@@ -52,7 +52,7 @@ static INSTALL: Once = Once::new();
 /// The handler that was installed before; null before the first mapping.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Returns how many mappings have been poisoned since the process started.
+/// Returns how many mappings the handler has poisoned since the process started.
 pub fn faults_total() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }

@@ -1,12 +1,13 @@
 //! Grants that a device's frontend adds and removes one by one, such as the DMA mappings of
 //! vfio-user.
 //!
-//! A file is mapped once. A grant is an interval of guest addresses that points into a mapped file,
-//! so it takes an entry of a table and no mapping of its own. [`Grants`] is the table under change;
-//! [`Grants::epoch`] returns its present state as a [`Map`], which later changes do not affect. The
-//! thread that answers the frontend's messages takes an epoch once after a batch of changes: an
-//! epoch of 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at
-//! most.
+//! A file is mapped once, and again if it grew and a grant needs the new part. A grant is an
+//! interval of guest addresses that points into a mapped file, so it takes an entry of a table and
+//! no mapping of its own. [`Grants`] is the table under change; [`Grants::epoch`] returns its
+//! present state as a [`Map`], which later changes do not affect. The thread that answers the
+//! frontend's messages takes an epoch once after a batch of changes: an epoch of 262,144 grants
+//! copies a list of 1,024 to 4,097 chunks, an addition copies one chunk, and a revocation the
+//! grants that stay in a few chunks.
 //!
 //! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; a further
 //! grant, or one that overlaps, is empty, wraps, permits no access, or whose file is too short or

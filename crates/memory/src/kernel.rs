@@ -4,9 +4,9 @@
 //! so the bytes are moved by inline assembly, which the compiler treats as opaque: it cannot repeat
 //! a single read, nor keep a shared byte in place of the private copy that was checked.
 //!
-//! Callers (`crate::access`, `crate::copy`, `crate::view`, and `channel::area`, which copies
-//! between processes by [`copy_shared`]) have translated and checked the addresses, in any thread;
-//! here nothing is checked. The moves are neither atomic as a whole nor ordered beyond the
+//! Callers (`crate::access`, `crate::copy`, `crate::map`, `crate::view`, and `channel::area`, which
+//! copies between processes by [`copy_shared`]) have translated and checked the addresses, in any
+//! thread; here nothing is checked. The moves are neither atomic as a whole nor ordered beyond the
 //! processor's rules: another process may see a part of a copy, and a reader may get a mixture of
 //! old and new bytes. A lost page is replaced by [`crate::fault`]. On processors other than x86-64,
 //! bytes are moved one at a time by volatile accesses.

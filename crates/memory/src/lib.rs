@@ -1,10 +1,11 @@
-//! Guest memory: granted regions, reached only by checked copies.
+//! Guest memory: granted regions, reached by checked copies and accesses of words.
 //!
 //! A guest is hostile from its first instruction, and its memory changes at any time. So no
-//! reference to a shared byte ever exists here: bytes are copied, by instructions that the compiler
-//! cannot repeat or reorder (`kernel`), between private memory and a [`Map`] of granted regions, or
-//! straight from one guest's map into another's ([`copy`]). The file behind a grant may shrink; the
-//! access that detects it poisons that [`Mapping`] and nothing else ([`fault`]).
+//! reference to a shared byte ever exists here, except to atomic words during one access: bytes are
+//! copied, by instructions that the compiler cannot repeat or reorder (`kernel`), between private
+//! memory and a [`Map`] of granted regions, or straight from one guest's map into another's
+//! ([`copy`]). The file behind a grant may shrink; the access that detects it poisons that
+//! [`Mapping`] and nothing else ([`fault`]).
 //!
 //! A [`Map`] never changes. A guest whose memory table changes gets a new map (a new epoch); a
 //! holder of the old map keeps valid, mapped memory until it drops its `Arc`. Deferred work keeps
@@ -18,10 +19,11 @@
 //!
 //! # Threads and limits
 //! A [`Map`] is used from any thread without a lock. Calls run in the caller's thread; in the
-//! daemon, up to 4 threads of the crate unmap, except small sealed files. [`limits`] has the
-//! bounds: a region, grant or mapping beyond one is refused with an error of the call, and what was
-//! granted before stays. Two regions that overlap are refused ([`MapError`]). The addresses of the
-//! process are shared: a peer may map at most a sixteenth of those that remain.
+//! daemon, up to 4 threads of the crate unmap, except mappings of at most 1 MiB of sealed files or
+//! of mirrors. [`limits`] has the bounds: a region, grant or mapping beyond one is refused with an
+//! error of the call, and what was granted before stays. Two regions that overlap are refused
+//! ([`MapError`]). The addresses of the process are shared: a peer may map at most a sixteenth of
+//! those that remain.
 //!
 //! [`slot`] is an entry of the table by which the SIGBUS handler finds a mapping; [`trace`] records
 //! accesses for tests, with the feature `trace` only.

@@ -1,13 +1,15 @@
 //! The limits of this crate.
 //!
-//! Constants only, fixed at compile time. Limits named `..._MAX` are enforced where they are used,
-//! by an error of the call that would exceed them: a grant beyond a limit is not added, and grants
-//! of other peers stay. [`UNMAPPING_BYTES_MAX`] postpones calls instead. Limits of addresses and
-//! mappings hold for the whole process.
+//! Constants only, fixed at compile time. Most limits are enforced where they are used, by an error
+//! of the call that would exceed them: a grant beyond a limit is not added, and grants of other
+//! peers stay. The table names the effect of the others. Limits of addresses and mappings hold for
+//! the whole process.
 //!
 //! | constants | read by | at the limit |
 //! |---|---|---|
 //! | regions of a map | `map` | `MapError` |
+//! | windows of a map | `map` | further grants are found by a search |
+//! | bytes of a region | `map`, `mapping` | `MapError`, `MappingError` |
 //! | grants, files | `grants` | `GrantError` |
 //! | keys | `regions` | `RegionError::Full` |
 //! | addresses | `addresses` | `MappingError` |
@@ -26,7 +28,7 @@ pub const REGIONS_MAX: usize = 64;
 /// Most grants in one table. A guest with an IOMMU grants single pages: 1 GiB of memory in pages of
 /// 4 KiB. A further grant is refused.
 pub const GRANTS_MAX: usize = 262_144;
-/// Most grants in one chunk of the table: a change copies 8 KiB at most.
+/// Most grants in one chunk of the table: a chunk has 8 KiB at most, and an addition copies one.
 pub const GRANTS_PER_CHUNK: usize = 256;
 /// Most files that the grants of one table lie in. QEMU has one for each memory device and ROM. A
 /// grant in a further file is refused.

@@ -5,15 +5,15 @@
 //! a changed memory table makes a new map, and users of the old map may finish with it. So a map
 //! does not follow the guest: deferred work looks its addresses up again in the newest map.
 //!
-//! `attach` builds maps; `ring`, the services and `host` translate by [`Map::pointer`] and copy by
-//! `crate::access` and `crate::copy`. A look-up takes no lock and no system call. A pointer covers
-//! one region or grant; longer ranges may continue in the next. Addresses that are not granted, or
-//! not for the access, are an error; a lost page is not: callers check [`Map::is_poisoned`] once
-//! per batch, and `fabric` before it serves a queue, and end the attachment of the port as a fault.
-//! During a live migration vhost-user replaces the map by one with a log ([`Map::logged`]); the
-//! copies of this crate and of `host` call [`Map::wrote`]. The map limits nothing but its regions:
-//! budgets are in `crate::addresses`. Any thread may use a map: in causewayd a dispatcher, or the
-//! control thread of a frontend.
+//! `attach` builds the maps of ports; `ring`, the services and `host` translate by [`Map::pointer`]
+//! and copy by `crate::access` and `crate::copy`. A look-up takes no lock and no system call. A
+//! pointer covers one region or grant; longer ranges may continue in the next. Addresses that are
+//! not granted, or not for the access, are an error; a lost page is not: callers check
+//! [`Map::is_poisoned`] once per batch, and `fabric` before it serves a queue, and end the
+//! attachment of the port as a fault. During a live migration vhost-user replaces the map by one
+//! with a log ([`Map::logged`]); the copies of this crate and of `host` call [`Map::wrote`]. The
+//! map limits nothing but its regions: budgets are in `crate::addresses`. Any thread may use a map:
+//! in causewayd a dispatcher, or the control thread of a frontend.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -85,7 +85,8 @@ impl Region {
 /// The memory of one guest in one epoch. Immutable; replaced as a whole.
 ///
 /// A look-up compares the address with the largest window, then with up to seven others, then
-/// searches a sorted table. Small maps have no table, and large ones of single pages no windows.
+/// searches a sorted table. Maps of few regions have no table, and those of more than 256 grants no
+/// windows.
 #[derive(Debug, Default)]
 pub struct Map {
     /// The largest window, where most accesses lie. A map without windows has an empty one.
@@ -93,7 +94,7 @@ pub struct Map {
     /// The next largest windows: [`WINDOWS_MAX`] (8) with the first. All of them permit reading and
     /// writing, so that an access that lies there needs no check of rights.
     others: Vec<GrantWindow>,
-    /// All regions or grants, unless the windows are all of them.
+    /// All grants, or all regions unless the windows are all of them.
     table: GrantTable,
     /// Regions in the order of their lengths, largest first. A map of grants has none.
     regions: Vec<Region>,
@@ -214,7 +215,8 @@ impl Map {
         self.regions.iter().map(|region| &region.mapping).chain(self.files.iter().flatten())
     }
 
-    /// Returns the bytes that each of the memory files has allocated, by its inode.
+    /// Returns the bytes that each memory file has allocated, by its inode, of the files that their
+    /// mappings keep ([`Mapping::of`]).
     pub fn allocated(&self) -> BTreeMap<u64, u64> {
         self.mappings().filter_map(|mapping| mapping.allocated()).collect()
     }

@@ -3,16 +3,17 @@
 //! A mapping registers with the fault handler, counts against the budget of address space, and is
 //! unmapped with its last user, large mappings in a background thread (`crate::unmap`). It is
 //! readable, writable and shared; rights of grants are checked above it. Only memory files are
-//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] (16 TiB) each
+//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), up to [`REGION_BYTES_MAX`] (16 TiB) of each
 //! and [`MAPPINGS_MAX`] (60,000) per process; more is a [`MappingError`]. [`Mapping::private`] maps
 //! memory of this process instead. Memory is not reserved: pages are allocated when touched.
 //!
-//! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
-//! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
-//! zeroed memory, and never recovers. [`Mapping::withdraw`] puts zeroed memory in the file's place
-//! at the caller's wish, without poison: `attach` calls it for the memory of a vfio-user port whose
-//! dispatcher is late. The caller checks the peer's share first ([`crate::fits`]). Any thread may
-//! use and drop a mapping.
+//! [`crate::Map`], [`crate::Grants`] and [`crate::View`] share mappings by `Arc`, a
+//! [`crate::DirtyLog`] has one of its own. A mapping does not prevent the file from shrinking: with
+//! the first access to a lost page it is poisoned, stays mapped as zeroed memory, and never
+//! recovers. [`Mapping::withdraw`] puts zeroed memory in the file's place at the caller's wish,
+//! without poison: `attach` calls it for the memory of a vfio-user port whose dispatcher is late.
+//! The caller checks the peer's share first ([`crate::fits`]). Any thread may use and drop a
+//! mapping.
 
 mod private;
 
@@ -38,7 +39,7 @@ pub enum MappingError {
     /// The file's file system could block accesses, or the descriptor is no file.
     #[error("not a memory file: a memfd, or a file on tmpfs or hugetlbfs, is needed")]
     NotMemory,
-    /// The range is empty, has more than 16 TiB, or wraps.
+    /// The range is empty, wraps, or ends behind the first 16 TiB of the file.
     #[error("a region of {len} bytes at file offset {offset} is empty, wraps or exceeds 16 TiB")]
     Range {
         /// File offset asked for.
@@ -111,7 +112,7 @@ pub struct Mapping {
     skip: usize,
     /// Length of the requested range, in bytes.
     len: usize,
-    /// Whether the file is small and sealed against growth.
+    /// Whether the file is small and sealed against growth, or the mapping is a small mirror.
     is_small: bool,
     /// The peer that granted the file.
     owner: Owner,
@@ -264,8 +265,9 @@ impl Mapping {
 
     /// Takes the file's memory away from all users of the mapping, which find zeroed memory of this
     /// process in its place: after the return no thread reads or writes the file through it. The
-    /// mapping is not poisoned. Returns false if the kernel refuses, or after 2^62 bytes in the
-    /// life of the process; the file's memory then stays.
+    /// mapping is not poisoned. Its mirrors are withdrawn, too. Returns false if the kernel refuses
+    /// for the mapping or a mirror, or after 2^62 bytes in the life of the process: that part of
+    /// the file's memory then stays.
     pub fn withdraw(&self) -> bool {
         let base = self.base.as_ptr().expose_provenance();
         // SAFETY: `new` mapped `base` for `mapped` bytes, the guard was made for this range, and no

@@ -1,10 +1,10 @@
 //! Identity of the peer that granted memory, so that each peer is charged for its own mappings.
 //!
 //! The thread that serves a peer enters [`Owner::serve`]; mappings that it creates meanwhile belong
-//! to that owner, and their addresses and pending unmaps count against it (`crate::addresses`).
-//! `host` charges received descriptors by the same identity. The current owner is a value per
-//! thread: other threads, and work that is queued for them, do not inherit it. Calls may nest. An
-//! owner holds no resources and needs no release; its number is never used again.
+//! to that owner, and their pending unmaps count against it (`crate::addresses`). `host` charges
+//! received descriptors by the same identity. The current owner is a value per thread: other
+//! threads, and work that is queued for them, do not inherit it. Calls may nest. An owner holds no
+//! resources and needs no release; its number is never used again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,10 +6,9 @@
 //! until the byte repeats after 256 uses of the index. A look-up takes constant time; it checks
 //! key, owner, access and bounds in this order.
 //!
-//! The memory is of any type: [`GuestSpans`] for guest memory, raw pieces for a process's own. A
-//! user of a region clones its `Arc`; deregistration takes the region out of the table, and the
-//! memory is released with the last clone. So accesses in progress may finish after the
-//! deregistration.
+//! The memory is of any type, such as [`GuestSpans`] for guest memory and mapped files. A user of a
+//! region clones its `Arc`; deregistration takes the region out of the table, and the memory is
+//! released with the last clone. So accesses in progress may finish after the deregistration.
 //!
 //! A table has at most [`REGION_KEYS_MAX`] (16,777,216) regions, or fewer by its creator, and
 //! returns [`RegionError::Full`] beyond. It has no lock. `mxoe::driver` keeps a table per endpoint,

@@ -1,4 +1,5 @@
-//! Memory that the fault handler puts in place of a mapping whose file shrank.
+//! Memory in place of a mapping: the fault handler puts it there when the file shrank, and
+//! [`crate::Mapping::withdraw`] at the wish of a caller.
 //!
 //! Private memory is no substitute: it counts against the commit limit, the data limit and the
 //! address limit of the process, and the kernel refuses it where one of them is reached
@@ -12,10 +13,11 @@
 //! lost, or seen by other peers whose pages are gone too.
 //!
 //! The SIGBUS handler (`crate::fault`) calls [`replace`] and [`replace_page`], which are
-//! async-signal-safe, in the thread whose access found the page missing; `crate::unmap` calls
-//! [`release`]. Each range of the file is used once: after [`SUBSTITUTE_BYTES_MAX`] (2^62) bytes
-//! only single pages are replaced. [`prepare`] creates the file before the first mapping; if that
-//! fails, the mapping is refused with the error.
+//! async-signal-safe, in the thread whose access found the page missing; a withdrawal calls
+//! [`replace`], and `crate::unmap` calls [`release`]. Each range of the file is used once: after
+//! [`SUBSTITUTE_BYTES_MAX`] (2^62) bytes, or the process's limit of file sizes if that is less, the
+//! handler replaces only single pages. [`prepare`] creates the file before the first mapping; if
+//! that fails, the mapping is refused with the error.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -1,8 +1,9 @@
 //! A sorted table of grants that shares its unchanged parts with earlier versions of itself.
 //!
-//! The table is a list of immutable chunks of at most [`GRANTS_PER_CHUNK`] (256) grants. A change
-//! builds one or two new chunks and moves the list's entries behind them, so its cost does not
-//! depend on the grants in other chunks. A copy of the table copies the list and shares all chunks.
+//! The table is a list of immutable chunks of at most [`GRANTS_PER_CHUNK`] (256) grants. An
+//! addition builds one or two new chunks, a removal four at most, and moves the list's entries
+//! behind them, so its cost does not depend on the grants in other chunks that stay. A copy of the
+//! table copies the list and shares all chunks.
 //!
 //! Two neighbouring chunks together hold more than half a chunk of grants. Therefore `n` grants are
 //! in at most `4 n / GRANTS_PER_CHUNK + 1` chunks, and a grant takes 33 bytes: its entry of 32

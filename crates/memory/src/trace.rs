@@ -1,10 +1,11 @@
 //! Recording of accesses to guest memory, for tests of their cost.
 //!
-//! With the feature `trace`, `crate::kernel` and [`crate::View`] report every access here; without
-//! it the calls compile to nothing, as in the daemon's builds. `record` counts the bytes read and
-//! written per cache line of 64 bytes, for threads whose names have a prefix. It takes a lock per
-//! access and records one run at a time: not for measurements of time. Prefetches, accesses to
-//! private memory, and accesses by the kernel are not recorded.
+//! With the feature `trace`, the accesses of [`crate::Map`], [`crate::View`] and
+//! [`crate::WordWatch`] are reported here; without it the calls compile to nothing, as in the
+//! daemon's builds. `record` counts the bytes read and written per cache line of 64 bytes, for
+//! threads with a name prefix. It takes a lock per access and records one run at a time: not for
+//! measurements of time. Prefetches, marks of the dirty log, accesses by pointers of other crates
+//! ([`crate::copy_shared`]), to private memory, and by the kernel are not recorded.
 
 #[cfg(feature = "trace")]
 pub use recorder::{Line, record};

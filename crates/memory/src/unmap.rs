@@ -3,8 +3,8 @@
 //! The last user of a memory file frees its pages, which takes a tenth of a second per GiB. When a
 //! guest or process is killed the last user is this process, and a dispatcher must not wait for it.
 //! So the daemon enables the background ([`unmap_in_background`]): up to [`UNMAPPERS_MAX`] (4)
-//! threads then unmap all mappings but those of small sealed files (at most 1 MiB). Before that,
-//! and in clients, the dropping thread unmaps.
+//! threads then unmap all mappings but those of small sealed files and small mirrors (at most 1
+//! MiB). Before that, and in clients, the dropping thread unmaps.
 //!
 //! [`crate::Mapping`] calls `unmap` when it is dropped, after it left the fault handler's table.
 //! Ranges wait without a limit here; from an owner with more than 7 TiB that wait, `attach` reads
@@ -49,7 +49,7 @@ pub fn unmap_in_background() {
     IN_BACKGROUND.store(true, Ordering::Relaxed);
 }
 
-/// Removes a mapping. `small`: its file is small and stays so.
+/// Removes a mapping. `small`: its file is small and stays so, or it is a small mirror.
 ///
 /// # Safety
 /// No pointer into the mapping may exist.

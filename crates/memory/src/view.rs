@@ -6,12 +6,12 @@
 //! requires new views.
 //!
 //! Only the loads and stores with an `Ordering`, and [`View::load_entry`], order accesses; these
-//! need aligned offsets. All other accesses are plain moves that another process may see in part.
-//! Writes are not recorded in the dirty log: the caller marks them ([`crate::DirtyLog`]). A page
-//! lost from its file reads as zeros: callers check [`View::is_poisoned`]. [`crate::Map::view`]
-//! checks that the grant permits reading and writing; [`View::new`] and accesses check no rights.
-//! An access beyond the window is [`OutOfGrant`] and touches nothing. No access blocks; any thread
-//! may use a view.
+//! and [`View::load_all`] need aligned offsets. All other accesses are plain moves that another
+//! process may see in part. Writes are not recorded in the dirty log: the caller marks them
+//! ([`crate::DirtyLog`]). A page lost from its file reads as zeros: callers check
+//! [`View::is_poisoned`]. [`crate::Map::view`] checks that the grant permits reading and writing;
+//! [`View::new`] and accesses check no rights. An access beyond the window is [`OutOfGrant`] and
+//! touches nothing. No access blocks; any thread may use a view.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

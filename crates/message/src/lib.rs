@@ -3,9 +3,9 @@
 //! The crate turns MX calls (send, receive, probe, connect, test) into events for a transport, and
 //! events of a transport into completions. It is sans-I/O: bytes and time come in by calls,
 //! requests to peers go out by a [`Transport`](library::Transport). It does not speak MXoE,
-//! retransmit, open descriptors, sleep or take locks. The NIC side (`causeway-mxoe`, in the daemon
-//! or in the process) does the first two; `causeway-endpoint` opens descriptors, the API libraries
-//! take the locks, and both sleep.
+//! retransmit, open descriptors, sleep (one wait of up to 2 s yields the processor: [`library`]) or
+//! take locks. The NIC side (`causeway-mxoe`, in the daemon or in the process) does the first two;
+//! `causeway-endpoint` opens descriptors, the API libraries take the locks, and both sleep.
 //!
 //! # Place
 //! Floor 4, beside `mxoe`; neither imports the other. A message passes: application, an API library
@@ -16,7 +16,7 @@
 //!
 //! A [`Library`](library::Library) runs in the thread that calls it, which must hold the lock of
 //! the endpoint. At a limit a request fails with `NoResources` and starts nothing, or waits; a
-//! message without room stays in the transport, and nothing is dropped ([`limits`]).
+//! message without room stays in the transport, and no message is dropped ([`limits`]).
 //!
 //! # Main types
 //! | type | content |

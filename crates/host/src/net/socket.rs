@@ -8,12 +8,13 @@
 //! The socket adds, removes and checks no other header.
 //!
 //! The interface is put into promiscuous mode while the socket is open: frames to all addresses
-//! arrive, unless a filter ([`crate::net::bpf`]) drops them. No call blocks: without a frame or
-//! room a call returns EAGAIN or ENOBUFS, and frames that find the receive queue full are lost. The
-//! MTU is read once, when the socket is opened. A socket does not notice that an interface returns:
-//! the caller opens another. Opening needs CAP_NET_RAW. [`crate::net::receiver`] receives from the
-//! socket, the carriers of `raw` links and `mx::network` send by it, each in its caller's thread: a
-//! dispatcher's, or the application's of an endpoint in direct mode.
+//! arrive, unless a filter ([`crate::net::bpf`]) drops them. Receiving and sending do not block:
+//! without a frame or room the call returns EAGAIN or ENOBUFS, and frames that find the receive
+//! queue full are lost. Opening takes the kernel's lock of network interfaces, and needs
+//! CAP_NET_RAW. The MTU is read once, when the socket is opened. A socket does not notice that an
+//! interface returns: the caller opens another. [`crate::net::receiver`] receives from the socket;
+//! the carriers of `raw` links and `mxoe::driver` (for `mx::network`, and for endpoints in direct
+//! mode) send by it, each in its caller's thread: a dispatcher's, or the application's.
 
 use std::io;
 use std::mem::size_of;
@@ -30,7 +31,7 @@ pub const VNET_HEADER_BYTES: usize = 10;
 /// EtherType of an IEEE 802.1Q tag.
 const TAG_ETHERTYPE: u16 = 0x8100;
 
-/// A socket on an interface; it never blocks.
+/// A socket on an interface. Its sends and receives do not block.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,

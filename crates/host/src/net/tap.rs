@@ -8,10 +8,11 @@
 //! interfaces, which other programs may hold for milliseconds.
 //!
 //! The descriptor stays valid if the interface is renamed or moves to another network namespace;
-//! after the interface was deleted, each call fails with EBADFD. The kernel gives an interface to
-//! one process at a time, and deletes it when the descriptor closes, unless it is persistent. The
-//! module parses no frame and keeps none; `causeway-tap` calls it in the dispatcher's thread.
-//! [`TapInterface`] may be shared between threads.
+//! after the interface was deleted, reads and writes fail with EBADFD. The kernel gives an
+//! interface of one queue to one descriptor at a time, and deletes an interface when its last
+//! descriptor closes, unless it is persistent. The module parses no frame and keeps none;
+//! `causeway-tap` calls it in the dispatcher's thread. [`TapInterface`] may be shared between
+//! threads.
 
 use std::fs::File;
 use std::io;
@@ -117,7 +118,7 @@ pub enum TapState {
     },
 }
 
-/// A TAP interface that this process serves; it never blocks.
+/// A TAP interface that this process serves. Its reads and writes do not block.
 #[derive(Debug)]
 pub struct TapInterface {
     fd: OwnedFd,
@@ -160,8 +161,8 @@ pub(super) fn ioctl(
 
 /// Makes a request with a number in place of an address.
 fn ioctl_number(fd: BorrowedFd<'_>, code: libc::Ioctl, number: libc::c_uint) -> io::Result<()> {
-    // SAFETY: the codes that are passed here (`TUNSETOFFLOAD`, `TUNSETPERSIST`, `TUNSETOWNER`) take a
-    // number and access no memory.
+    // SAFETY: the codes that are passed here (`TUNSETOFFLOAD`, `TUNSETPERSIST`, `TUNSETOWNER`) take
+    // a number and access no memory.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, libc::c_ulong::from(number)) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -285,7 +286,7 @@ impl TapInterface {
         ioctl(self.requests.as_fd(), code, &mut request).map(|()| request)
     }
 
-    /// Reads the state of the interface: four system calls.
+    /// Reads the state of the interface: four system calls at most.
     pub fn state(&self) -> TapState {
         let mut request = request_for("");
         if ioctl(self.fd.as_fd(), libc::TUNGETIFF, &mut request).is_err() {

@@ -7,14 +7,15 @@
 //! its changes. For `raw` links the addresses of ports become the receive filter. `vnet`, `vxlan`
 //! and stream links exchange no claims: `ethernet` learns addresses there.
 //!
-//! [`super::service`] calls the module in the shard of links, after each turn of a source and each
-//! tick. A closed link's claims are removed; while a link is down, the directory decides by the
-//! reachability that the tunnel reports. No frame passes here. A notice of a group that finds the
-//! mailbox of notices full is logged by `ethernet` and lost. Changes that a group's mailbox has no
-//! room for wait here, the latest state of each address only, and are sent again after
-//! [`RESEND_CHANGES_NS`] (10 ms). Addresses above a peer's quota (`ADDRESSES_MAX`, 4,096) are
-//! announced once there is room; claims that found a full directory (`DIRECTORY_MAX`, 65,536) are
-//! requested again every [`REPEAT_CLAIMS_NS`] (1 s).
+//! [`super::service`] calls the module in the shard of links, for each notice, after each turn of
+//! another source and each tick, and when a link is started or closed. A closed link's claims are
+//! removed; while a link is down, the directory decides by the reachability that the tunnel
+//! reports. No frame passes here. A notice of a group that finds the mailbox of notices full is
+//! logged by `ethernet` and lost. Changes that a group's mailbox has no room for wait here, the
+//! latest state of each address only, and are sent again after [`RESEND_CHANGES_NS`] (10 ms).
+//! Addresses above a peer's quota (`ADDRESSES_MAX`, 4,096) are announced after a withdrawal made
+//! room; claims that found a full directory (`DIRECTORY_MAX`, 65,536) are requested again once it
+//! has room, at most every [`REPEAT_CLAIMS_NS`] (1 s).
 
 use std::collections::BTreeMap;
 

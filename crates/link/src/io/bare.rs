@@ -2,13 +2,13 @@
 //! 7348).
 //!
 //! A peer is identified by its IP address (any port) and, with `vxlan`, the virtual network; the
-//! protocol does not show whether it is alive: such a link is *open* from the start. TCP is
-//! segmented before [`BareCarrier`] and checksums are completed there; frames of equal length leave
-//! in one system call. VXLAN's source port depends on the inner flow (RFC 7348, section 5), so that
-//! hosts and networks can balance flows; a port needs a socket, so there are only [`VXLAN_SENDERS`]
-//! (4) ports. Datagrams longer than the path's MTU are fragmented by IP, as those of the kernel's
-//! VXLAN device. There is no authentication and no encryption: any host that can forge the peer's
-//! address can send frames.
+//! protocol does not show whether it is alive: such a link is *open* from the start. `ethernet`
+//! segments TCP before [`BareCarrier`]; checksums are completed in the carrier's copy. Successive
+//! frames of equal length from one socket leave in one system call. VXLAN's source port depends on
+//! the inner flow (RFC 7348, section 5), so that hosts and networks can balance flows; a port needs
+//! a socket, so there are at most [`VXLAN_SENDERS`] (4) ports. Datagrams longer than the path's MTU
+//! are fragmented by IP, as those of the kernel's VXLAN device. There is no authentication and no
+//! encryption: any host that can forge the peer's address can send frames.
 //!
 //! `ethernet` calls [`BareCarrier`] in the thread of the group; it refuses frames longer than
 //! [`BARE_FRAME_MAX`] (65,499 bytes) with [`Refusal::TooBig`]. The shard of links calls
@@ -19,7 +19,8 @@
 //!
 //! # Budget
 //! One copy per frame sent, from the sender's memory into the buffer of the send call. Received
-//! frames are not copied before they are written to their receiver.
+//! frames are not copied before they are written to their receiver, except those of a further link
+//! in one receive buffer.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -239,7 +240,7 @@ impl BareSocket {
             match received {
                 Ok(true) => {}
                 Ok(false) => return SourceProgress { progress: Progress::Idle, count },
-                // The error of an earlier send, reported once; the carrier has counted that loss.
+                // The error of an earlier send (ICMP), reported once.
                 Err(_) => count = count.saturating_add(1),
             }
         }

@@ -2,21 +2,21 @@
 //!
 //! Constants only, fixed at compile time; none can be configured. Times are in ns unless the name
 //! or the type names another unit, lengths in bytes. Limits of the core are in [`crate::limits`].
-//! At a limit of a queue frames are dropped and counted, at a time limit a connection ends and is
-//! tried again.
 //!
 //! | constants | read by | thread |
 //! |---|---|---|
-//! | sockets, batches | `bare`, `udp_batch`, `raw::carrier`, `stream::connection` | the dispatcher of the sending group |
+//! | batches to send | the carriers, `udp_batch` | the dispatcher of the sending group |
+//! | queues of streams | `stream::connection` | both dispatchers |
+//! | received frames | `bare`, `raw::batch`, `stream::link` | dispatcher of the shard of links |
 //! | notices and claims of addresses | `service`, `addresses` | the dispatcher of the shard of links |
 //! | connects, keepalive, accepts | `stream::link`, `stream::attempt`, `stream::listener` | the same |
-//! | keys, certificates | `open`, `tls` | the same |
+//! | keys, certificates | `open`, `tls`, `stream::link`, `view` | the same |
 //! | interfaces | `raw::batch`, `raw::link` | the same; `raw::carrier` in the sending group's |
-//! | reopening, names | `pending`; `names` | the shard of links; the resolver threads |
+//! | reopening, names | `pending`, `names` | the same |
 
 use std::time::Duration;
 
-/// Size of each socket's send and receive buffer, in bytes; 4 MiB.
+/// Requested size of the send and the receive buffer of a `raw` link's socket, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Most bytes of one send call. A full batch is sent.
 pub const SEND_BYTES: usize = 65_000;

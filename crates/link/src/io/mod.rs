@@ -9,13 +9,13 @@
 //!
 //! # Limits
 //! Received frames that find a mailbox full are dropped and counted ([`inbox`]); a carrier refuses
-//! frames to a link that is down or has no room, and `ethernet` counts them. The module retransmits
-//! no frame. An error of a UDP socket costs the datagrams that were to be sent, and the link stays.
-//! An error of a connection ends the connection, and [`stream`] connects again or waits for the
-//! peer. While an interface is gone, [`raw`] tries to open it every second. A second link of the
-//! same name, a link that would receive the data of another, and a link beyond 1,024 are refused
-//! (`control`, `open`). A file system that blocks delays all links, because keys and certificates
-//! are read in their shard.
+//! frames to a link that is down or has no room; `ethernet` counts them, and so does the carrier of
+//! an open link. The module retransmits no frame. An error of a UDP socket costs the datagrams that
+//! were to be sent, and the link stays. An error of a connection ends the connection, and
+//! [`stream`] connects again or waits for the peer. While an interface is gone, [`raw`] tries to
+//! open it every second. A second link of the same name, a link that would receive the data of
+//! another, and a link beyond 1,024 are refused (`control`, `open`). A file system that blocks
+//! delays all links, because keys and certificates are read in their shard.
 //!
 //! | module | purpose |
 //! |---|---|

@@ -153,7 +153,7 @@ impl Links {
         Ok(value)
     }
 
-    /// Returns the name of another open link with this UDP port.
+    /// Returns the name of another link with this UDP port.
     fn has_port(&self, spec: &LinkSpec, port: u16) -> Option<&str> {
         let datagrams = |kind: &LinkKind| {
             !matches!(kind, LinkKind::Tcp(_) | LinkKind::Tls(_) | LinkKind::Raw(_))

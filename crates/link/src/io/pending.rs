@@ -1,14 +1,15 @@
 //! Retries: links that could not be opened, and host names of peers.
 //!
-//! A link that cannot be opened stays down with the reason and is opened again after
+//! A kept link that cannot be opened stays down with the reason and is opened again after
 //! [`OPEN_AGAIN_NS_MIN`] (1 s), doubled up to [`OPEN_AGAIN_NS_MAX`] (30 s); there is no last try.
 //! [`ClosedCarrier`] refuses frames to it with [`Refusal::Down`]. A peer's name is resolved again
 //! after [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves
 //! that the peer answers at the known address. A changed address of a `vnet`, `vxlan`,
-//! `causeway-plain` or listening stream link, and a changed private key of a `causeway` link, close
-//! the link and reopen it 10 ms later; frames in between are refused. `causeway` and connecting
-//! stream links take the found addresses as candidates and stay open. A lookup that fails, or finds
-//! the resolver's queue full, changes nothing but the reason of an unopened link.
+//! `causeway-plain` or listening stream link, and a private key of a `causeway` link that a reload
+//! finds changed, close the link and reopen it 10 ms later, with pauses doubled from there if that
+//! fails; frames in between are refused. `causeway` and connecting stream links take the found
+//! addresses as candidates and stay open. A lookup that fails, or finds the resolver's queue full,
+//! changes nothing but the reason of an unopened link.
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
 //! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the

@@ -1,11 +1,11 @@
 //! Requests of the controller to the shard of links.
 //!
 //! Plain values with the type of their answer ([`TypedRequest`]). `super::control` sends them from
-//! a thread of the control socket, and waits; [`super::service`] answers them in the shard of
-//! links, one at a time and in order. The controller receives `Result<Answer, CommandError>`: of
-//! these requests, only [`OpenLink`] is refused by the shard. A request that names an unknown link
-//! has no effect, and its views are empty. A request does not wait for a peer: opening binds a
-//! socket, and a handshake goes on later.
+//! the thread of a command, and waits; [`super::service`] answers them in the shard of links, one
+//! at a time and in order. The controller receives `Result<Answer, CommandError>`: of these
+//! requests, only [`OpenLink`] is refused by the shard. A request that names an unknown link has no
+//! effect, and its views are empty. A request does not wait for a peer: opening binds a socket, and
+//! a handshake goes on later.
 //!
 //! The order of an addition: [`OpenLink`], the join of the group's shard with the returned
 //! [`Membership`], [`StartLink`]. A deletion: the group's shard leaves, then [`CloseLink`].
@@ -20,7 +20,7 @@ pub(crate) enum OnFailure {
     /// Add no link and answer `Err`: an operator's command.
     Refuse,
     /// Add the link in the state down, with the reason, answer `Ok`, and retry: a link of the
-    /// configuration file when the daemon starts.
+    /// configuration file or the state file when the daemon starts.
     Retry,
 }
 

@@ -128,7 +128,7 @@ pub struct Links {
     pub(super) names: Option<Names>,
     /// Resolves host names; the tests replace it.
     pub(super) resolver: NameResolver,
-    /// No link is opened, and no name resolved, before this time.
+    /// The timer opens no link and resolves no name before this time.
     pub(super) pending_ns: u64,
 }
 

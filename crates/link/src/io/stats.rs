@@ -4,10 +4,11 @@
 //! it never blocks a sender. The carriers count sent and refused frames in the threads of the
 //! groups (except the carrier of a link that is not open, `ClosedCarrier`); in the shard of links
 //! `LinkInbox` counts received frames and drops at a full mailbox, the sources count the received
-//! frames that they refuse (runts, congestion, lost framing), and `super::view` reads. Datagrams
-//! that the core drops are counted by [`crate::refusal`], drops inside the group by `ethernet`,
-//! which also counts each frame that a carrier refused, at its sender. Counters wrap at 2^64, begin
-//! at 0 when the link is added, and are kept while it is reopened.
+//! frames that they refuse (runts, congestion, lost framing), streams count their writes there and
+//! the frames that were queued at the end of a connection, and `super::view` reads. Datagrams that
+//! the core drops are counted by [`crate::refusal`], drops inside the group by `ethernet`, which
+//! also counts each frame that a carrier refused, at its sender. Counters wrap at 2^64, begin at 0
+//! when the link is added, and are kept while it is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +109,8 @@ impl DirectionStats {
 }
 
 impl LinkStats {
-    /// Counts frames sent, their bytes, and the datagrams or records that carried them.
+    /// Counts frames sent, their bytes (0 for a batch of which the host refused a part), and the
+    /// datagrams, records or write calls that carried them.
     pub fn add_transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
         self.transmit.add(frames, bytes);
         self.transmit_datagrams.fetch_add(datagrams, Ordering::Relaxed);

@@ -9,8 +9,8 @@
 //! first. A longer file than [`CERTIFICATE_BYTES_MAX`] (1 MiB) is faulty.
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
-//! file system) and configures TLS; [`super::stream`] calls it in the shard of links, and moves the
-//! bytes.
+//! file system) and configures TLS; `super::open`, `super::view` and [`super::stream`] call it in
+//! the shard of links, and [`super::stream`] moves the bytes.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -19,8 +19,8 @@
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
 //! into the batch, one system call for up to 64 datagrams. Receive: one pass that opens a datagram
-//! into the buffer in which its frames are passed on; reassembled frames are copied once more,
-//! within the cache.
+//! into the buffer in which its frames are passed on; reassembled frames are copied twice more
+//! ([`crate::unpack`]), and frames of a further link in one receive buffer once more.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -355,7 +355,7 @@ impl TunnelSocket {
             match received {
                 Ok(true) => {}
                 Ok(false) => return SourceProgress { progress: Progress::Idle, count },
-                // The error of an earlier send, reported once; the carrier has counted that loss.
+                // The error of an earlier send (ICMP), reported once.
                 Err(_) => count = count.saturating_add(1),
             }
         }

@@ -12,7 +12,7 @@
 //! The module sends no frames and retransmits none. [`crate::health`] decides when a heartbeat is
 //! due and of which length; the datagrams go into the [`Sink`], without back-pressure, in the
 //! thread of the tunnel (the shard of links). Without a session or an address of the peer nothing
-//! is sent: after the next handshake the digest shows the peer that it lacks the changes.
+//! is sent; scheduled announcements wait until both are there.
 
 use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};

@@ -48,8 +48,8 @@ pub struct TunnelConfig {
     pub keys: Option<(Arc<PrivateKey>, PublicKey)>,
     /// The peer's address; `None` to wait for the peer's first initiation, which needs keys.
     pub remote: Option<SocketAddr>,
-    /// The longest datagram that leaves this host, in bytes of UDP payload: the underlay
-    /// interface's MTU less IP and UDP headers.
+    /// The longest datagram that may leave this host, in bytes of UDP payload; in the daemon the
+    /// longest of UDP (65,507).
     pub longest: usize,
 }
 
@@ -59,7 +59,8 @@ struct SessionSlot {
     session: Arc<TunnelSession>,
     /// The counters received on the session.
     replay: Replay,
-    /// When the session was created, in ns of the caller's clock.
+    /// When the session was answered, became current or was replaced, whichever was last, in ns of
+    /// the caller's clock.
     since: u64,
     /// Datagrams received.
     received: u64,
@@ -98,7 +99,8 @@ pub struct Tunnel {
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
     /// Whether our initiation has precedence if both ends begin a handshake.
     has_precedence: bool,
-    /// The address where the peer was seen last; `None` before its first datagram.
+    /// The address where the peer was seen last; before its first datagram the address of the
+    /// configuration, if there is one.
     remote: Option<SocketAddr>,
     /// The peer's configured addresses, the preferred address first. Initiations go there and to
     /// the address where the peer was seen last, in turn.
@@ -139,7 +141,7 @@ pub struct Tunnel {
     own_claims: Advertisement<MacKey>,
     /// Addresses announced by the peer.
     peer_claims: Advertisement<MacKey>,
-    /// Announcements to repeat, by due time.
+    /// Announcements to send or repeat, by due time.
     announcements: BTreeMap<(u64, MacKey), Announcement>,
     /// When all addresses of the peer were last requested.
     requested_at: Option<u64>,
@@ -170,7 +172,7 @@ pub struct TunnelState {
     pub peer: Option<PublicKey>,
     /// The fault of the peer's handshakes within the last minute.
     pub fault: Option<HandshakeFault>,
-    /// The peer's address, as last proven.
+    /// The peer's address, as last proven, or as configured before.
     pub remote: Option<SocketAddr>,
     /// Age of the session, in ns; `None` without a session.
     pub session_age: Option<u64>,
@@ -274,7 +276,8 @@ impl Tunnel {
         self.configured.contains(&at)
     }
 
-    /// Replaces the peer's configured addresses; the preferred address comes first.
+    /// Replaces the peer's configured addresses; the preferred address comes first. Has no effect
+    /// with an empty list or on a tunnel without encryption.
     pub fn configure(&mut self, addresses: Vec<SocketAddr>) {
         if self.keys.is_some() && !addresses.is_empty() {
             self.configured = addresses;

@@ -3,19 +3,19 @@
 //! A record is a typed part of a datagram's plaintext: a frame, a fragment, a heartbeat or its
 //! answer, a delivery report, address announcements, or a request for them. `crate::tunnel_set`
 //! passes the datagram (in the daemon, in the shard of links); `Tunnel::data` opens it on the
-//! session that its receiver index names, checks the replay window, and appends frames and events
-//! to the [`Sink`].
+//! session that its receiver index names, checks the replay window (`Tunnel::plain`: the source
+//! address instead), and appends frames and events to the [`Sink`].
 //!
 //! Frames stay in the buffer into which their datagram was opened. Records of unknown kinds are
 //! skipped, so that newer peers can add kinds. The first refused record (malformed, of a network
-//! that is not carried, or above the peer's quota of addresses) ends the datagram: later records
-//! are dropped, earlier records have taken effect. A frame that its ECN mark forbids to forward
-//! ([`Refusal::Unmarkable`]) is dropped and counted alone. Of the heartbeats of a datagram the
-//! first is answered, and of the requests for addresses one per 1 s; the others have no effect. A
-//! datagram with the newest counter of the current session, and the first datagram of an answered
-//! session, move the tunnel to their source address; a tunnel without encryption never moves, and
-//! refuses datagrams of another address. The module checks lengths, virtual network and ECN of a
-//! frame, not its Ethernet header: `ethernet` does.
+//! that is not carried, a fragment that [`crate::reassembly`] refuses, or above the peer's quota of
+//! addresses) ends the datagram: later records are dropped, earlier records have taken effect. A
+//! frame that its ECN mark forbids to forward ([`Refusal::Unmarkable`]) is dropped and counted
+//! alone. Of the heartbeats of a datagram the first is answered, and of the requests for addresses
+//! one per 1 s; the others have no effect. A datagram with the newest counter of the current
+//! session, and the first datagram of an answered session, move the tunnel to their source address;
+//! a tunnel without encryption never moves, and refuses datagrams of another address. The module
+//! checks lengths, virtual network and ECN of a frame, not its Ethernet header: `ethernet` does.
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -5,9 +5,9 @@
 //! or when the session has sealed 2^48 datagrams. The session stays in use until the handshake
 //! succeeds. Up to three sessions accept datagrams at a time: the current session, its predecessor
 //! for [`SESSION_GRACE_NS`] (10 s), and an answered session that the peer has not used yet, for
-//! [`CONFIRM_NS_MAX`] (10 s). No session outlives [`SESSION_NS_MAX`] (5 min): without a successor
-//! the tunnel is then down, and senders refuse frames ([`crate::pack::PushError::NoPath`]). Only
-//! the current session seals.
+//! [`CONFIRM_NS_MAX`] (10 s). No session is current for longer than [`SESSION_NS_MAX`] (5 min):
+//! without a successor the tunnel is then down, and senders refuse frames
+//! ([`crate::pack::PushError::NoPath`]). Only the current session seals.
 //!
 //! Initiations are retransmitted after [`INITIATION_NS_MIN`] (0.5 s), doubled up to
 //! [`INITIATION_NS_MAX`] (5 s), without end while the tunnel has an address of the peer. If both

@@ -2,8 +2,9 @@
 //!
 //! [`Buffer`] shows the segments of a request as one sequence of bytes. The library reads and
 //! writes application memory only by this trait; implementations are in the API libraries (`memory`
-//! of `libmyriexpress`, `rdm::buffer` of the libfabric provider) and here (`Vec<u8>`, for tests and
-//! examples). An offset behind the end gives no bytes, never a panic.
+//! of `libmyriexpress`, `rdm::buffer` of the libfabric provider) and here (`Vec<u8>`, for
+//! unexpected messages, tests and examples). An offset behind the end gives no bytes, never a
+//! panic.
 //!
 //! A buffer has no lock and no pinning: its memory must stay valid until the request has ended.
 //! Transports that read or write memory of another process use its address, so a buffer must not

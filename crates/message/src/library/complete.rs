@@ -1,10 +1,11 @@
 //! Collection of ended requests: test, peek, forget, cancel.
 //!
-//! A request ends in `library::progress`, in `library::time`, or in the call that made it, and
-//! stands in the list `done` until the application collects it; a failed request may wait for the
-//! error handler first (`library::failed`) and counts as not ended until then. The name of a
-//! collected, cancelled or forgotten request is invalid: a second call with it fails with
-//! [`Error::BadRequest`]. A cancelled or forgotten request has no completion.
+//! A request ends in `library::progress`, in `library::time`, or in a call of the application (the
+//! call that makes it, or a disconnect), and stands in the list `done` until the application
+//! collects it; a failed request may wait for the error handler first (`library::failed`) and
+//! counts as not ended until then. The name of a collected, cancelled or forgotten request is
+//! invalid: a second call with it fails with [`Error::BadRequest`], except [`Library::has_ended`],
+//! which returns no error. A cancelled or forgotten request has no completion.
 //!
 //! These calls do not wait, and handle no events: the caller calls [`Library::progress`] before.
 //! [`Library::cancel`] does not cancel sends, nor receives that have matched a message; the target

@@ -9,8 +9,8 @@
 //! A receive whose mask does not cover the id is refused by `library::receive`; a probe with such a
 //! mask searches all contexts, as [`Library::test_any`](super::Library::test_any) searches all
 //! ended requests. This module holds the list heads only: the entries are in the slabs of
-//! [`Library`](super::Library). Used by `library::receive`, `library::send` and
-//! `library::progress`, under the lock of the endpoint.
+//! [`Library`](super::Library). The modules that add, match and end receives and unexpected
+//! messages use it, under the lock of the endpoint.
 
 use super::Error;
 use super::slab::SlabList;

@@ -6,8 +6,8 @@
 //! passed to [`Library::set_failure_code`] stays uncollectable. Truncation counts as a failure.
 //!
 //! Sends that fail after their early completion, or that were made without a request
-//! ([`Library::send_at_once`]), have no request any more: only the last status is kept, and a
-//! second loss before [`Library::take_lost`] replaces the first.
+//! ([`Library::send_at_once`]), have no request that could fail: only the last status is kept, and
+//! a second loss before [`Library::take_lost`] replaces the first.
 //!
 //! `wait::report_failures` of `libmyriexpress` takes failed requests, and runs the handlers, in a
 //! thread of the application; the library runs none. The libfabric provider does not set
@@ -50,8 +50,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Returns the status of a send that failed after its early completion, if there was one since
-    /// the last call.
+    /// Returns the status of the last send that failed after its early completion or without a
+    /// request, if there was one since the last call.
     pub fn take_lost(&mut self) -> Option<Status> {
         self.losses.take_lost()
     }
@@ -59,7 +59,7 @@ impl<B: Buffer> Library<B> {
     /// Hides a request: it is neither reported when it fails nor found by [`Self::test_any`] or
     /// [`Self::ipeek`]. A request that has ended is hidden too; one between [`Self::next_failed`]
     /// and [`Self::set_failure_code`] becomes collectable by the latter. A second call has no
-    /// effect. A hidden request is collected by [`Self::test`] alone.
+    /// effect. A hidden request is collected by [`Self::test`] or [`Self::forget`] only.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request.

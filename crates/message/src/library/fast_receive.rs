@@ -10,8 +10,8 @@
 //! [`Library::progress`] and [`Library::test_any`]. Offers, chunks and ends of sends never take the
 //! fast path.
 //!
-//! `causeway-endpoint` calls [`Library::receive_fast`] in its poll loop, before the general path,
-//! in the thread of the application that holds the endpoint.
+//! `causeway-endpoint` calls [`Library::receive_fast`] when an API library polls for a completion,
+//! before the general path, in the thread of the application that holds the endpoint.
 //!
 //! The values stay in registers from the peer's cache line on. Values that are grouped into an
 //! option or a tuple may pass through memory, with stores of one width and loads of another; such a

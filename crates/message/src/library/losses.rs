@@ -7,8 +7,9 @@
 //!
 //! With [`PeerLosses::keep_directed`], `departed` grows with each lost remote peer until it is
 //! taken, and `broken` has each endpoint once; without, both stay empty. With
-//! [`PeerLosses::set_resends`], sends that a restart of a daemon may have interrupted do not count
-//! as failed. Neither setting can be revoked. All calls run under the lock of the endpoint.
+//! [`PeerLosses::set_resends`], early completed sends that a restart of a daemon may have
+//! interrupted do not count as failed. Neither setting can be revoked. All calls run under the lock
+//! of the endpoint.
 
 use causeway_wire::mx::Status;
 
@@ -96,7 +97,7 @@ impl PeerLosses {
         }
     }
 
-    /// Returns whether a send failed after its early completion.
+    /// Returns whether a send failed after its early completion or without a request.
     #[inline]
     pub(super) fn has_lost(&self) -> bool {
         self.lost.is_some()

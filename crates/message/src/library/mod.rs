@@ -9,15 +9,17 @@
 //! behind the rings is *remote* ([`is_remote`]) and named a peer of another host here, also where
 //! it is on this host without a channel: a process in a guest, or one that accepts no channels.
 //!
-//! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
-//! message costs no allocation after that. With [`REQUESTS_MAX`] (2^20) requests, calls that add a
-//! request fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
+//! Requests, messages and peers lie in tables that grow to their highest use and never shrink. An
+//! eager message for a posted receive costs no allocation after that. With [`REQUESTS_MAX`] (2^20)
+//! requests, calls that add a request fail with [`Error::NoResources`]; the caller collects
+//! requests and repeats the call.
 //!
 //! A request that has ended releases its buffer, and keeps its name and its place until the
 //! application collects or forgets it. Until then [`Library::set_timeout`],
 //! [`Library::with_buffer`] and [`Library::lose_buffer`] have no effect on it, and
-//! [`Library::cancel`] returns false. A call with the name of a collected, cancelled or forgotten
-//! request fails with [`Error::BadRequest`], or has no effect where it returns no error.
+//! [`Library::cancel`] returns false if it is no send. A call with the name of a collected,
+//! cancelled or forgotten request fails with [`Error::BadRequest`], or has no effect where it
+//! returns no error.
 //!
 //! # Place
 //! `causeway-endpoint` owns the [`Library`] and its transports, and calls [`Library::progress`].
@@ -163,9 +165,9 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Bounds the unexpected messages: at most `messages`, itself at most
-    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX) (2^22), and at most `bytes`. A
-    /// message that exceeds a limit stays in the transport, and so do all later messages of its
-    /// sender.
+    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX) (2^22), and at most `bytes`,
+    /// beside a few that each sender may always have (`library::unexpected`). A message that
+    /// exceeds a limit stays in the transport, and so do all later messages of its sender.
     pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
         self.unexpected.set_max(messages, bytes);
     }
@@ -224,7 +226,8 @@ impl<B: Buffer> Library<B> {
         self.losses.set_resends();
     }
 
-    /// Returns the remote endpoints that were lost since the last call.
+    /// Returns the remote endpoints that were lost since the last call; empty without
+    /// [`Self::keep_directed`].
     pub fn take_departed(&mut self) -> Vec<LostPeer> {
         self.losses.take_departed()
     }

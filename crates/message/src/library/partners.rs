@@ -21,8 +21,8 @@ use super::slab::SlabList;
 use super::unexpected::UnexpectedUsage;
 use crate::limits::PEER_NUMBERS_MAX;
 
-/// A peer as the application names it: `mx_endpoint_addr_t`. Invalid once the peer is lost, also
-/// when its number is reused.
+/// A peer as the application names it: `mx_endpoint_addr_t`. Sends to it fail once the peer is
+/// lost; once the number is reused, it names no peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Partner {
     /// Number of the peer.

@@ -8,7 +8,7 @@
 //! transport, later messages of its peer wait behind it, and events of other peers pass, in rings
 //! until a limit of their pending queue (`rings::pending`).
 //!
-//! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
+//! A peer that breaks the protocol (bytes beyond the end of a pull, or for no running pull) is
 //! disconnected, and its requests end as for a lost peer. A pull of an offer that has ended fails
 //! at the peer ([`Transport::fail`]) without a disconnect, because it may have crossed the end.
 //! Other events with an unknown or outdated token, and messages of a lost peer, are ignored.

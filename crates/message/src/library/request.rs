@@ -1,10 +1,10 @@
 //! Requests: sends, receives and connects of the application that are not collected.
 //!
-//! This module holds the state of a request and moves nothing. `library::send`, `library::receive`
-//! and `library::connect` make requests; `library::progress` and `library::time` end them;
-//! `library::complete` collects them. An endpoint has at most
-//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) (2^20) requests, ended requests included; a
-//! further send, receive or connect fails with [`Error::NoResources`](super::Error).
+//! This module holds the state of a request and moves nothing. `library::send`, `library::receive`,
+//! `library::connect` and, for the refusal of an offer, `library::progress` make requests; these,
+//! `library::directed` and `library::time` end them; `library::complete` collects them. An endpoint
+//! has at most [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) (2^20) requests, ended requests
+//! included; a further send, receive or connect fails with [`Error::NoResources`](super::Error).
 //!
 //! [`RequestState`] determines the list in which a request stands; a change of state therefore
 //! unlinks the request first. Entries have no lock: the caller of [`Library`](super::Library) holds
@@ -14,9 +14,9 @@ use causeway_wire::mx::{PeerId, Status};
 
 use super::Partner;
 
-/// Name of a request until it is collected, cancelled or forgotten. Never 0, never reused. Calls
-/// with a name that is invalid fail with [`Error::BadRequest`](super::Error), or have no effect
-/// where they return no error.
+/// Name of a request until it is collected, cancelled or forgotten. Never 0, and not used again
+/// before 2^32 other requests had its place. Calls with a name that is invalid fail with
+/// [`Error::BadRequest`](super::Error), or have no effect where they return no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u64);
 
@@ -46,7 +46,7 @@ pub struct Completion {
 pub(super) enum RequestKind {
     /// A send that ends when the application may reuse its bytes.
     Send,
-    /// A send that ends when a receive has matched it; always offered.
+    /// A send that ends when a receive has taken it; always offered to a peer.
     SyncSend,
     /// A receive, posted or matched.
     Receive,
@@ -109,7 +109,8 @@ pub(super) struct RequestEntry<B> {
     pub state: RequestState,
     /// The application wants no completion.
     pub forgotten: bool,
-    /// Only [`Library::test`](super::Library::test) with the request's name finds it.
+    /// Calls without the request's name, such as [`Library::test_any`](super::Library::test_any),
+    /// do not find it.
     pub hidden: bool,
     /// Receive from one endpoint only; `other` and `more` hold its address and session.
     pub directed: bool,

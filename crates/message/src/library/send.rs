@@ -132,7 +132,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Sends a message; the request ends when a receive has matched it.
+    /// Sends a message; the request ends when a receive has taken it.
     ///
     /// # Errors
     /// Those of [`Self::isend`].

@@ -1,10 +1,11 @@
 //! The receive side of a `raw` link on an interface, which may disappear and return.
 //!
 //! The shard of links calls [`RawLink::serve`] when the socket is readable or polled. Frames are
-//! read from the receive ring ([`PacketReceiver`]), filtered by destination address, collected in a
-//! `FrameBatch`, and passed to the group's mailbox. Frames to other addresses, looped frames,
-//! runts, frames longer than the buffer or that the host had no room to queue, and frames with
-//! offloads that virtio cannot express are dropped, each with a counter.
+//! read from the receive ring, or by system calls without one ([`PacketReceiver`]), filtered by
+//! destination address, collected in a `FrameBatch`, and passed to the group's mailbox. Frames to
+//! other addresses, looped frames, runts, frames longer than the buffer or that the host had no
+//! room to queue, and frames with offloads that virtio cannot express are dropped, each with a
+//! counter.
 //!
 //! An error of the interface (ENETDOWN, ENODEV, ENXIO) closes socket and ring; [`RawLink::tick`]
 //! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
@@ -188,7 +189,7 @@ impl RawLink {
         self.again_ns.unwrap_or(u64::MAX).min(self.inlet.deadline())
     }
 
-    /// Tries a missing interface again, and resynchronises the ring if necessary.
+    /// Tries a missing interface again, and wakes the source when the receiver must be called.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.inlet.deadline() <= cx.now_ns {
             cx.wake_source(self.source);

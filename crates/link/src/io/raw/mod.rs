@@ -18,7 +18,7 @@
 //! Send: one copy per frame, and one system call for up to `FRAMES_PER_CALL_MAX` (64) frames.
 //! Receive: one copy from the host's ring into the buffer in which frames are passed on
 //! ([`causeway_host::net::rx_ring`]), and no system call; one call per frame longer than a slot of
-//! the ring.
+//! the ring, or per frame if the kernel gives no ring.
 //!
 //! | module | purpose |
 //! |---|---|

@@ -5,15 +5,16 @@
 //! links' shard resumes writing when a full socket has room again, and reads. No call blocks.
 //!
 //! The queue holds the bytes that the path delivers in [`BACKLOG_MS_MAX`] (100 ms), between
-//! `BACKLOG_BYTES_MIN` (128 KiB) and `BACKLOG_BYTES_MAX` (1 MiB); further frames are refused with
-//! [`Refusal::NoRoom`] and counted. A write error is kept until the links' shard reads it and
-//! closes the connection; until then frames are refused with [`Refusal::Down`]. Frames count as
-//! sent once they are queued, and those still queued at the end also as dropped. A connection does
-//! not reconnect: [`super::link`] does.
+//! `BACKLOG_BYTES_MIN` (128 KiB) and `BACKLOG_BYTES_MAX` (1 MiB), as measured when a full socket
+//! last had room again, and 1 MiB before; further frames are refused with [`Refusal::NoRoom`] and
+//! counted. A write error is kept until the links' shard reads it and closes the connection; until
+//! then frames are refused with [`Refusal::Down`]. Frames count as sent once they are queued, and
+//! those still queued at the end also as dropped. A connection does not reconnect: [`super::link`]
+//! does.
 //!
 //! # Budget
 //! One copy per frame, from the sender's memory into the socket's queue (TLS seals it in one more
-//! pass), and one uncontended lock per frame; one system call per batch.
+//! pass), and one lock per frame; one system call per batch that the socket has room for.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;

@@ -11,7 +11,8 @@
 //! The shard of links calls [`StreamLink`] for readiness, timers and receiving: bytes are read from
 //! the socket, split by [`Deframer`], and passed to the group's mailbox. Up to [`COPIED_BYTES_MAX`]
 //! (16 KiB) bytes of frames are copied; more keep their buffer. A stream that lost its framing is
-//! closed. The link does not write frames: [`StreamCarrier`] does, in the thread of the group.
+//! closed. [`StreamCarrier`] writes frames in the thread of the group; the shard of links writes
+//! those that are queued when a full socket has room again, and with TLS after it has read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -84,7 +85,7 @@ pub struct StreamLink {
     expiry: ExpiryLog,
     /// How often the link came up.
     pub ups: u64,
-    /// Connections refused by us or by the peer.
+    /// Connection attempts that failed, timed out or were closed by us.
     pub refused: u64,
 }
 

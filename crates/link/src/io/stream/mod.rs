@@ -7,10 +7,11 @@
 //! answers.
 //!
 //! `ethernet` calls [`connection::StreamCarrier`] to send; the shard of links calls [`StreamLink`]
-//! to receive and for timers. Frames keep their order and are not lost while the connection lives,
-//! except that a slow peer's full queue refuses new frames, and a full mailbox of the receiving
-//! group drops received frames. Frames that are queued when a connection ends are lost. `tcp` has
-//! neither authentication nor encryption. Streams carry neither offloads nor flood numbers.
+//! to receive, for timers, and to resume writing when a full socket has room again. Frames keep
+//! their order and are not lost while the connection lives, except that a slow peer's full queue
+//! refuses new frames, and a full mailbox of the receiving group drops received frames. Frames that
+//! are queued when a connection ends are lost. `tcp` has neither authentication nor encryption.
+//! Streams carry neither offloads nor flood numbers.
 //!
 //! | module | purpose |
 //! |---|---|

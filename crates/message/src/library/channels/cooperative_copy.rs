@@ -1,19 +1,21 @@
 //! Cooperative copy: the receiver copies a large message from one end, and an idle sender copies it
 //! from the other end. Two processors make one copy.
 //!
-//! A receiver that begins a direct read sends its own addresses in a *help* event
-//! ([`event::help`]); a sender that helped sends a *put* event when no part is left. A sender that
-//! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not
-//! run costs nothing, since the receiver claims all parts. Claims shrink towards the end, so that
-//! neither side waits long for the other.
+//! A receiver that begins a direct read, while no peer copies a message of its own, sends its
+//! addresses in a *help* event ([`event::help`]); a sender that helped sends a *put* event when no
+//! part is left. A sender that runs at that time claims parts
+//! ([`causeway_channel::cooperative_copy`]); a sender that does not run costs nothing, since the
+//! receiver claims all parts. Claims shrink towards the end, so that neither side waits long for
+//! the other.
 //!
 //! # Limits
 //! Only messages from [`SHARED_BYTES_MIN`] (64 KiB) on, of at most [`PARTS_MAX`] (2^20) parts of
 //! [`SHARED_PART_BYTES`] (4 KiB), one at a time per channel and direction; further reads of the
-//! channel wait for it. Each side claims 16 to 256 parts at a time ([`SHARED_PARTS_AT_ONCE`]). A
-//! sender that sees no progress in [`HELP_POLLS_MAX`] (512) polls stops. The sender's own load is
-//! not considered: it helps in the polls of its endpoint only. `channels::read_schedule` begins and
-//! ends copies; the claims themselves are in [`causeway_channel::cooperative_copy`].
+//! channel run without help, or wait for the sender's last part. Each side claims 16 to 256 parts
+//! at a time ([`SHARED_PARTS_AT_ONCE`]). A sender that sees no progress in [`HELP_POLLS_MAX`] (512)
+//! polls stops. The sender's own load is not considered: it helps in the polls of its endpoint
+//! only. `channels::read_schedule` begins and ends copies; the claims themselves are in
+//! [`causeway_channel::cooperative_copy`].
 //!
 //! # When the receiver's memory is free again
 //! No sender writes after a receive has ended, with or without success, except after the wait of 2

@@ -25,8 +25,9 @@
 //! valid for the receiver: the library does. An unknown kind or a length above 2^32 - 1 is invalid,
 //! and the caller closes the channel; a help event with invalid addresses is ignored, and an offer
 //! with such is pulled. The format has no version: both ends are of one daemon's installation.
-//! `channels::transport` writes the events; `Channels` reads them. Both run in a thread of the
-//! application that holds the endpoint, one at each end of the channel.
+//! `channels::transport`, `channels::read_schedule` and `channels::cooperative_copy` write the
+//! events; `Channels` reads them. All run in a thread of the application that holds the endpoint,
+//! at each end of the channel.
 
 use causeway_channel::{Event, EventHead};
 use causeway_wire::mx::{PeerId, Token};

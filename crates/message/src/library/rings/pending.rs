@@ -13,9 +13,10 @@
 //! most 256 further events whatever the limits, discards each offer when it has its turn, and
 //! delivers the messages as before, and then the loss of their peers.
 //!
-//! Peers are served round robin, one message per turn; the messages of one peer keep their order.
-//! After a round in which every message was deferred again, [`Rings::arm`](super::Rings::arm)
-//! permits the poll loop of `causeway-endpoint` to sleep: only the application can make progress
+//! Peers are served in turn: a peer keeps its turn until its next message is deferred again or its
+//! queue is empty; the messages of one peer keep their order. After a round in which every peer's
+//! next message was deferred again, [`Rings::arm`](super::Rings::arm) permits the poll loop of
+//! `causeway-endpoint` to sleep: only the application can make progress
 //! ([`PendingMessages::nudge`]). All calls come from `Rings`, in the thread that holds the lock of
 //! the endpoint.
 
@@ -42,7 +43,7 @@ impl PeerQueue {
     }
 }
 
-/// Pending messages of all peers, served round robin.
+/// Pending messages of all peers, served in turn.
 #[derive(Debug, Default)]
 pub(super) struct PendingMessages {
     queues: HashMap<PeerId, PeerQueue>,

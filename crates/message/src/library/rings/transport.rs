@@ -1,16 +1,17 @@
 //! Implementation of [`Transport`] for [`Rings`]: requests to the NIC side, and its events.
 //!
 //! Every message up to [`MEDIUM_BYTES_MAX`] (32 KiB) is eager and copied into the ring; a longer or
-//! synchronous message is offered from staging. A message, offer, pull or connect without room in
-//! the ring returns [`TransportError::Full`]; a disconnect, forget, cancel or watch cannot be
-//! refused and is queued, and dropped if the rings have ended. This queue has no limit: it has an
-//! entry for each such call since the ring was full. While it is not empty, no send may bypass the
-//! rings ([`Rings::bypass_peer`]).
+//! synchronous message is offered from staging, or from lent memory ([`Staging::lend`]). A message,
+//! offer, pull or connect without room in the ring, or without staging, returns
+//! [`TransportError::Full`]; a disconnect, forget, cancel or watch cannot be refused and is queued,
+//! and dropped if the rings have ended. This queue has no limit: it has an entry for each such call
+//! since the ring was full. While it is not empty, no send may bypass the rings
+//! ([`Rings::bypass_peer`]).
 //!
 //! [`Transport::next`] returns failed pulls first, then new events, deferred messages, and, after
 //! the end of the NIC side, failures of the remaining requests. [`Transport::feed`] and
-//! [`Transport::fail`] have no use here, because the NIC side reads offers from staging without the
-//! library. [`Transport::fail_peer`] disconnects the peer only; the rings stay.
+//! [`Transport::fail`] have no use here, because the NIC side reads offers without the library.
+//! [`Transport::fail_peer`] disconnects the peer only; the rings stay.
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
 //! of transports, in the thread of the application that holds the endpoint.
@@ -42,8 +43,8 @@ fn addresses(bytes: &[u8]) -> Range<usize> {
     start..start.saturating_add(bytes.len())
 }
 
-/// Returns the address of the memory of a receive, if the first `len` bytes are contiguous and a copy of
-/// them costs more than an access of the NIC side.
+/// Returns the address of the memory of a receive, if the first `len` bytes are contiguous and a
+/// copy of them costs more than an access of the NIC side.
 fn contiguous<B: Buffer>(into: &mut B, len: u32) -> Option<usize> {
     let len = len as usize;
     let first = into.bytes_mut(0);
