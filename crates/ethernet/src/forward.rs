@@ -56,9 +56,10 @@ pub(crate) enum NextHop {
     To(u32),
     /// The switch indices of a route set.
     Set(SetId),
-    /// Every other port of the group and every link: broadcast and multicast.
+    /// Every other port and station of the group and every link: broadcast and multicast.
     All,
-    /// Every other port of the group that learns, and every link: the destination is unknown.
+    /// Every other port and station of the group that learns, and every link: the destination is
+    /// unknown.
     Learners,
     /// None: the frame is dropped.
     Drop(DropReason),

@@ -61,7 +61,7 @@ pub struct Ethernet {
     pub(crate) pending: PendingFrames,
     /// Frames and messages of links.
     pub(crate) links: LinkInbox,
-    /// Time of the last served queue, for traces.
+    /// Time at which a queue or the mailbox was served last, for traces.
     pub(crate) now_ns: u64,
 }
 

@@ -2,13 +2,13 @@
 //!
 //! [`Kept`] wraps the fabric outermost, and follows each command that adds or deletes an object
 //! ([`objects`]). After a change it writes the objects that the configuration file does not list to
-//! the state file ([`writer`], [`store`], [`crate::config::state`]); the next start adds them after
+//! the state file ([`writer`], [`store`], [`crate::config::state`]); the next start adds them to
 //! those of the configuration ([`restore`]).
 //!
 //! | at the next start | |
 //! |---|---|
-//! | object of the configuration file | added; a start that cannot add it fails |
-//! | object of the state file | added afterwards; a refused object is named in the log |
+//! | object of the configuration file | added; a start at which it is refused fails |
+//! | object of the state file | added after those of its type; a refused object is logged |
 //! | object in both, with other values | as in the configuration file |
 //! | deleted or replaced at run time, and in the configuration file | as in the configuration file |
 //!

@@ -23,8 +23,8 @@
 //!
 //! `[daemon]`, `[dispatch]`, `[control]` and `[metrics]` are not planned. VNET commands have their
 //! own planner, [`crate::vnet::plan`]. [`crate::api`] plans and executes, one plan at a time, in
-//! the thread of a connection; [`crate::kept`] uses [`read_running`] alone, and `POST
-//! /v1/config/diff` [`read_running`] and [`rule_changes`].
+//! the thread of a connection; `POST /v1/config/diff` uses [`read_running`] and [`rule_changes`],
+//! [`crate::kept`] [`read_running`] and [`shown`], and [`crate::vnet`] [`shown`].
 
 mod execute;
 mod objects;
