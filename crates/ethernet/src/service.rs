@@ -92,7 +92,8 @@ impl Ethernet {
         Some(place)
     }
 
-    /// Adds a station, or adds a link and announces the addresses of running guests to its peer.
+    /// Adds a station, or adds a link and announces the addresses of running guests and stations to
+    /// its peer.
     fn join(&mut self, member: Membership) -> Result<(), CommandError> {
         let id = member.id;
         if member.station.is_some() {

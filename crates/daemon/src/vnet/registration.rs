@@ -3,7 +3,7 @@
 //!
 //! [`register`] connects to the VNET server of the peer, sends `HELLO` with `REGISTERLINK` or
 //! `DEREGISTERLINK` on the same line, and reads the first line of the answer, of which printable
-//! ASCII is kept. It stops to read once [`VNET_LINE_BYTES_MAX`] (256) bytes are there, with or
+//! ASCII is kept. It stops reading once [`VNET_LINE_BYTES_MAX`] (256) bytes are there, with or
 //! without a line feed. It blocks its thread for at most [`VNET_TELL_TIME_MAX`] (3 s).
 //!
 //! It is attempted once and not repeated: an error leaves the peer's end in an unknown state, and
