@@ -12,7 +12,8 @@
 //!
 //! A lookup blocks its thread for as long as the directory service takes; there is no time limit
 //! and no negative cache. [`resolve_ahead`] keeps the numbers of its first call; a second call has
-//! no effect. A static build with musl has no modules and reads /etc/passwd and /etc/group only.
+//! no effect. A static build with musl has no modules: it reads /etc/passwd and /etc/group, and
+//! asks nscd if that runs.
 //!
 //! [`crate::run`] resolves ahead, and [`crate::lifecycle`] asks for the groups of `[daemon]`, both
 //! on the main thread; so does `causewayd --check-config`. [`crate::fabric::SocketOwner`] asks for
