@@ -142,7 +142,7 @@ fn is_kept(fabric: &dyn FabricControl, port: &PortView) -> bool {
     port.spec.kind.kind().resumes || fabric.is_held(&port.spec.name)
 }
 
-/// Returns whether a frontend is connected to a held port, or a process to a port of a kind whose
+/// Returns whether a frontend is connected to a held port, or a process to a port that its
 /// processes resume (`resumes`); also true if the fabric does not answer.
 pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     let is_attached = |port: &PortView| {

@@ -12,9 +12,9 @@
 //! or, if routes were not read, of its step. A second link to the same address by the same
 //! transport is an error of the plan, also with another port, and so is a link with a name that any
 //! group has. A deletion of a route needs a snapshot with routes. A deletion of a link takes the
-//! link whose name is the word, else the first to that host in the order of the `link` service; an
-//! end of a route must name one link. Peers are not notified here: [`super::session`] does that.
-//! Nothing is undone: if a step of a file fails, the steps before it remain
+//! link that has the word as its name, else the first to that host in the order of the `link`
+//! service; an end of a route must name one link. Peers are not notified here: [`super::session`]
+//! does that. Nothing is undone: if a step of a file fails, the steps before it remain
 //! ([`super::file`](mod@super::file)).
 //!
 //! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a

@@ -1,7 +1,7 @@
 //! The controller of the service: routes, captures and traffic matrices of all groups.
 //!
-//! It runs on the thread that sent the command (of the control socket, of a VNET session, or
-//! `lifecycle`) and at ticks on a thread of the fabric, one call at a time. It keeps the
+//! The controller runs on the thread that sent the command (of the control socket, of a VNET
+//! session, or `lifecycle`) and at ticks on a thread of the fabric, one call at a time, keeps the
 //! configuration, and sends each change to the shard concerned as a request (`crate::request`). An
 //! answer waits for the shard's dispatcher. The controller touches no frame and writes no
 //! configuration file. Links are configured by the link service, which reports deleted links here.
