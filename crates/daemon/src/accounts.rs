@@ -2,20 +2,22 @@
 //! files and directory services.
 //!
 //! A lookup may load a module of the C library and connect to a service of the host (sssd,
-//! systemd-userdbd, nslcd, winbindd). [`resolve_ahead`] therefore looks up all names of the
+//! systemd-userdbd, nslcd, winbindd). [`resolve_ahead`] therefore looks up the names of the
 //! configuration before the sandbox is entered, and keeps the numbers until the process ends: a
-//! later change of an account has no effect. Names that are given later are looked up inside the
-//! sandbox, each time. Its filter allows the calls of the services above: Unix sockets, and reading
-//! below /etc, /run, /usr and /var/lib. If a module needs more, the lookup fails, and the operator
-//! gives the number. A text of digits is a number and is not looked up.
+//! later change of such an account has no effect. Names that were not found, those of the state
+//! file and those that are given later are looked up inside the sandbox, each time. The sandbox
+//! allows Unix sockets, and reading below /etc, /run, /usr and /var/lib. If a module needs more,
+//! the lookup fails, and the operator gives the number. A text of digits is a number and is not
+//! looked up.
 //!
 //! A lookup blocks its thread for as long as the directory service takes; there is no time limit
 //! and no negative cache. [`resolve_ahead`] keeps the numbers of its first call; a second call has
-//! no effect. A static build with musl has no modules and reads /etc/passwd and /etc/group only.
+//! no effect. A static build with musl has no modules: it reads /etc/passwd and /etc/group, and
+//! asks nscd if that runs.
 //!
-//! [`crate::run`] resolves ahead, on the main thread; [`crate::lifecycle`] and
-//! [`crate::fabric::SocketOwner`] ask for numbers before they set owners of sockets, and `causewayd
-//! --check-config` for those of `[daemon]`.
+//! [`crate::run`] resolves ahead, and [`crate::lifecycle`] asks for the groups of `[daemon]`, both
+//! on the main thread; so does `causewayd --check-config`. [`crate::fabric::SocketOwner`] asks for
+//! the owners, groups and `allowed_users` of a port in the thread that adds the port.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -3,7 +3,8 @@
 //! [`Args`] only describes and parses: options that exclude each other (`mode`, `--state` and
 //! `--ephemeral`) are refused by clap, and no file is opened here. Options select the files, the
 //! mode of the run and exceptions for it (`--keep`, `--no-sandbox`); all other settings are keys of
-//! the configuration file ([`crate::config`]). The only environment variable is `CAUSEWAY_CONFIG`.
+//! the configuration file ([`crate::config`]). `CAUSEWAY_CONFIG` stands for `--config`; no other
+//! option can be given by a variable of the environment.
 //!
 //! `main` parses, in the main thread, and [`crate::run`] executes; it also calls [`Args::man_page`]
 //! and [`Args::completions`] and prints the result. The tool `causeway` has its own command line,

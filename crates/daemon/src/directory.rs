@@ -6,10 +6,11 @@
 //! directory that is writable for its group passes: the operator is assumed to trust its members.
 //! The state can change after the check.
 //!
-//! [`crate::instance::make_dir`] calls it after the directory was created and before a socket is
-//! bound; a refusal ends the start of the daemon. [`crate::kept::store::make_dir`] calls it for the
-//! directory of the state file; a refusal there means that changes are not kept. Both run in the
-//! main thread, before connections are accepted.
+//! [`crate::instance::make_dir`] calls it, in the main thread, after the directory was created and
+//! before a socket is bound; a refusal ends the start of the daemon.
+//! [`crate::kept::store::make_dir`] calls it for the directory of the state file, in the main
+//! thread, where a refusal is ignored, and again in the thread `lifecycle`, where a refusal means
+//! that changes are not kept. All this precedes the first connection.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -48,7 +49,8 @@ pub enum UnsafeDir {
     },
 }
 
-/// Checks that no user but root and `own` can replace entries of a directory.
+/// Checks that no user but root and `own`, and members of the directory's group, can replace
+/// entries of a directory.
 ///
 /// # Errors
 /// The owner is another user, or the directory is writable for all users without the sticky bit.

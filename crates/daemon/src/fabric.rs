@@ -14,8 +14,8 @@
 //! the addition of a port is undone if the access to its socket cannot be set. Differences between
 //! a running fabric and a file are the subject of [`crate::plan`].
 //!
-//! Callers are [`crate::lifecycle`] and [`crate::kept`] at the start and end, and [`crate::api`],
-//! [`crate::plan`], [`crate::vnet`] and [`crate::metrics`] in between.
+//! Callers are [`crate::lifecycle`] at the start, at SIGHUP, for the watchdog and at the end, and
+//! [`crate::kept`], [`crate::api`], [`crate::plan`], [`crate::vnet`] and [`crate::metrics`].
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -142,8 +142,8 @@ fn is_kept(fabric: &dyn FabricControl, port: &PortView) -> bool {
     port.spec.kind.kind().resumes || fabric.is_held(&port.spec.name)
 }
 
-/// Returns whether a frontend is connected to a held port, or a process to a NIC; also true if the
-/// fabric does not answer.
+/// Returns whether a frontend is connected to a held port, or a process to a port that its
+/// processes resume (`resumes`); also true if the fabric does not answer.
 pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     let is_attached = |port: &PortView| {
         matches!(port.state, PortState::Connected | PortState::Running) && is_kept(fabric, port)

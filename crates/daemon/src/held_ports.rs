@@ -4,7 +4,7 @@
 //! holder process ([`causeway_holder`]) listens on the public socket and passes frontends on.
 //! [`HeldPortsFabric`] wraps the fabric and translates: commands to the fabric carry the inner
 //! path, views from it the public path. [`HoldPolicy`] decides which kinds of ports are held; ports
-//! that connect to their VMM are not.
+//! that connect to their VMM are not, and no kinds to which processes attach.
 //!
 //! [`crate::run`] makes the starter of the holder before the sandbox forbids it, and
 //! [`crate::lifecycle`] the wrapper. The module starts the holder when the first held port is added
@@ -14,11 +14,12 @@
 //! succeeds with a warning. The decision to keep or release frontends at a stop is that of
 //! [`crate::lifecycle`].
 //!
-//! Calls may come from any thread. A mutex serialises additions, deletions and views of held ports,
-//! and a request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder
-//! starts, and 30 s while causewayd starts; an addition that the holder refuses is undone.
-//! [`crate::fabric::SocketOwner`] is the wrapper outside, [`causeway_fabric::Handle`] the fabric
-//! inside.
+//! Calls may come from any thread. A mutex serialises the use of the holder: additions, deletions
+//! and views of held ports, and [`FabricControl::is_held`] and [`FabricControl::holder`]. Each
+//! request to the holder blocks the calling thread for at most 5 s, or 30 s while causewayd starts
+//! and while it registers its ports with a new holder; the start of a holder takes up to 10 s more.
+//! An addition that the holder refuses is undone. [`crate::fabric::SocketOwner`] is the wrapper
+//! outside, [`causeway_fabric::Handle`] the fabric inside.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ use causeway_model::settings::HoldPolicy;
 const PROGRAM: &str = "causeway-holder";
 
 /// Starts the holder's program from a thread outside the sandbox, because the program would inherit
-/// the sandbox. `None` if no port is held: then no thread exists.
+/// the sandbox. `None` with [`HoldPolicy::None`]: then no thread exists.
 #[derive(Debug)]
 pub struct HolderStarter(Option<Mutex<StartRequests>>);
 

@@ -9,12 +9,12 @@
 //! The claim does not wait for another daemon to end: it fails with [`ClaimError::Running`], after
 //! up to 200 ms for the pid in a lock file that is being written. Two daemons with different
 //! control sockets are not detected here; their ports conflict when they bind. While binding, the
-//! umask of the process changes: no other thread may create files. After SIGKILL both files remain,
-//! and the next claim replaces them.
+//! umask of the process changes: no other thread may create files. After SIGKILL both files remain:
+//! the next claim takes the lock file over and replaces the socket.
 //!
-//! All calls come from the main thread: [`crate::run`] makes the directories before the sandbox is
-//! entered, and [`crate::lifecycle`] claims before the dispatchers and the thread `lifecycle`
-//! start. That thread drops the claim last; [`crate::http::server`] accepts on the listener.
+//! The main thread makes the directories before the sandbox is entered ([`crate::run`]), and claims
+//! before the dispatchers and the thread `lifecycle` start ([`crate::lifecycle`]). That thread
+//! takes the listener, on which [`crate::http::server`] accepts, and drops the claim last.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};

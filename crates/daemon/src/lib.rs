@@ -15,11 +15,12 @@
 //! Each connection to the control socket carries one request and has a thread of its own. At most
 //! 64 are served at a time; then a waiting one of the user with the most is closed, or, if it has
 //! not waited 250 ms, the new one is answered with 503 ([`limits`]). Commands of several clients
-//! are executed one after another, under the lock of the fabric's registry; a request that repeats
-//! an addition is refused with a conflict, and one that repeats a deletion with *not found*. A
-//! second causewayd with the same control socket does not start ([`instance`]). The main thread
-//! waits for the dispatchers, the thread `lifecycle` opens and closes everything else; no thread of
-//! this crate is a dispatcher.
+//! are executed one after another, under the lock of the fabric's registry. A repeated addition of
+//! a group, port, link or route is refused with a conflict, and a repeated deletion with *not
+//! found*; rules may be equal. A second causewayd with the same control socket does not start
+//! ([`instance`]). The main thread claims the control socket, starts the dispatchers and waits for
+//! them, the thread `lifecycle` opens and closes everything else; no thread of this crate is a
+//! dispatcher.
 //!
 //! | module | content |
 //! |---|---|
@@ -34,7 +35,7 @@
 //! | [`vnet`] | the VNET/P language: sessions over TCP, files |
 //! | [`fabric`], [`services`] | the interface to the dispatchers; the list of services |
 //! | [`held_ports`], [`held_files`] | ports with a frontend that outlives the daemon; files that they leave |
-//! | [`sandbox`], [`logger`], [`limits`] | restrictions of threads, log lines, every bound |
+//! | [`sandbox`], [`logger`], [`limits`] | restrictions of threads, log lines, bounds |
 //!
 //! ```no_run
 //! use causeway_daemon::{args::Args, run::run, services::SERVICES};

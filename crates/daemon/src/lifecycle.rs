@@ -7,17 +7,19 @@
 //! ([`crate::stop`]).
 //!
 //! At the end the module decides whether frontends of held ports stay connected: then it closes
-//! links and the other ports, the process exits at once and leaves the rings of held ports as they
-//! are, and `serve` does not return. If the filling fails and an earlier daemon left a holder, the
+//! links and all ports but those that are held or resumed by their processes, the process exits at
+//! once and leaves the rings of held ports as they are, and `serve` does not return. If the filling
+//! or the start of the VNET server fails, ports are held and an earlier daemon left a holder, the
 //! process exits in the same way with status 1. If the server of metrics, the control server, the
-//! watchdog thread or the confirmation to the holder fails after the filling, `serve` returns the
-//! error without closing the links, so that peers are not notified.
+//! watchdog thread or the confirmation to the holder fails after that, `serve` returns the error
+//! without closing the links, so that peers are not notified.
 //!
-//! SIGHUP only makes links read keys and certificates again; during the start it takes effect when
-//! the filling is done. The configuration file is read once, by [`crate::run`]; later changes come
-//! through [`crate::api`]. A second SIGTERM or SIGINT during the stop ends the process with
-//! status 1. No time limit bounds the filling of the fabric, but a signal ends it before the next
-//! port or link. `causeway-holder` uses [`raise_descriptor_limit`] and [`StartError`] too.
+//! SIGHUP makes links read keys and certificates again, and retry at once those that could not be
+//! opened; during the start it takes effect when the filling is done. The settings are those that
+//! [`crate::run`] has read; later changes come through [`crate::api`] and [`crate::vnet`]. A second
+//! SIGTERM or SIGINT ends the process with status 1. No time limit bounds the filling of the
+//! fabric, but a signal ends it before the next port or link, or object of the state file.
+//! `causeway-holder` uses [`raise_descriptor_limit`] and [`StartError`] too.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -419,8 +421,8 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Raises the soft limit on open descriptors to the hard limit: each port needs up to 20, and many
-/// systems start programs with a soft limit of 1024.
+/// Raises the soft limit on open descriptors to the hard limit: each port needs several for each of
+/// its queues, and many systems start programs with a soft limit of 1024.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -8,12 +8,12 @@
 //! |---|---|---|
 //! | requests | `crate::http`, for `causeway_http::request` | an error reply: 408 (time), 413 or 431 (bytes, headers) |
 //! | control connections | `crate::http::server` | a waiting connection is closed without a reply; if none has waited 250 ms, the new one gets 503 |
-//! | metrics | `metrics` | the last sample is served again; a further connection is closed |
+//! | metrics | `metrics` | the last sample is served again; a connection is evicted or closed |
 //! | stop | `lifecycle` | the process goes on to end |
 //! | configuration and state files | `config`, `api::vnet`, `kept` | the file is refused, or not written, and the old file stays |
 //! | problems | `config::problem`, `vnet::file` | the number of the others is stated |
 //! | notes of a reply ([`NOTES_MAX`]) | `causeway_http::reply` | the number of the others is sent |
-//! | VNET | `vnet` | the session ends, or the attempt is refused for a time |
+//! | VNET | `vnet` | a session ends or is refused; passwords are not checked for a time |
 //! | log | `logger` | a text or line is cut with `…`; a further line is dropped and counted |
 //! | lock, sandbox | `instance`, `sandbox` | the pid is unknown; further links are not followed |
 //!
@@ -23,8 +23,9 @@
 //! Threads: requests, metrics and VNET have one for each connection (`metrics` also in the thread
 //! of a control request). `config`, `instance` and `sandbox` run on the main thread, before
 //! connections are accepted, and `config` also in the thread of a request that has a file. The
-//! state file is read in the thread `lifecycle` and written in `state`; the thread `log` writes the
-//! log. Dispatchers only format log lines.
+//! thread `lifecycle` reads the state file and the file of VNET commands of the configuration; the
+//! thread `state` writes the state file, the thread `log` the log. Dispatchers only format and
+//! queue log lines.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// the JSON encoding.
 pub const FILE_REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most control connections served at the same time. A further one takes the slot of the connection
-/// that has waited longest among those of the user with the most waiting connections.
+/// that has waited longest among those of the user with the most waiting connections, if that is at
+/// least [`CONNECTION_GRACE`]; else it gets 503.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Most control connections of one user that wait: for a request, or for the reply to be read. A
 /// further one takes the slot of the user's own connection that has waited longest.
@@ -74,7 +76,8 @@ pub const STATE_WRITE_TIME_MAX: Duration = Duration::from_secs(4);
 /// Time after which a failed write of the state file is tried again.
 pub const STATE_RETRY: Duration = Duration::from_secs(10);
 
-/// Most bytes of a line of the VNET language, without its end. A longer line ends the session.
+/// Most bytes of a line of the VNET language, without its end. A longer line is refused; it also
+/// ends the session if 259 of its bytes arrive without a line feed, or before a valid HELLO.
 pub const VNET_LINE_BYTES_MAX: usize = 256;
 /// Most VNET connections at the same time. A further one takes the slot of a connection that has
 /// been without a valid HELLO for [`VNET_GRACE`]; if there is none, it gets an `ERROR` line and is

@@ -1,8 +1,9 @@
 //! causeway.toml(5), the manual page of the configuration file.
 //!
-//! The page lists the tables of the file with their keys: types, ranges, defaults and meaning. All of them are read from the fields of [`causeway_model::schema`] and
-//! from the kinds of ports and sections that the services registered, so a new key needs no change
-//! here. `causewayd --man=causeway.toml` prints the page; the page of causewayd itself is
+//! The page lists the tables of the file with their keys: types, ranges, defaults and meaning. The
+//! keys are read from the fields of [`causeway_model::schema`] and from the kinds of ports and
+//! sections that the services registered, so a new key needs no change here; a new table of the
+//! daemon does. `causewayd --man=causeway.toml` prints the page; the page of causewayd itself is
 //! [`crate::args::Args::man_page`].
 //!
 //! [`crate::run`] calls [`configuration_page`] on the main thread and prints the text. The function

@@ -6,8 +6,9 @@
 //! in 5 s ([`causeway_fabric::LogLimit`]) and is shared by both. A reason that is not listed counts
 //! as [`RefusalReason::Host`].
 //!
-//! The module refuses no client: the servers, sessions and the API decide, send their reply and
-//! then count. Log lines are written for users without access and for wrong passwords; all other
+//! The module refuses no client: the servers and sessions decide and count, and the server of the
+//! control socket counts the refusals of the API by their `kind`. Log lines are written for users
+//! without access, for peers that the kernel does not report and for wrong passwords; all other
 //! refusals are only counted. Counters have no labels for users or addresses, are updated without a
 //! lock or ordering by the acceptors and the threads of connections, and start at 0 with each
 //! process.

@@ -7,8 +7,8 @@
 //!
 //! Serving, the calling thread waits for the dispatchers; the thread `start` only starts them, and
 //! `lifecycle` runs [`crate::lifecycle`]. The module neither handles signals nor forks into the
-//! background: a service manager does. It writes to stdout only in the printing modes; errors are
-//! returned, and `main` prints them.
+//! background: a service manager does. It writes to stdout only when it prints or checks, and the
+//! warnings of a check to stderr; errors are returned, and `main` prints them.
 //!
 //! Before: `main` parses the command line. After: the process ends, because threads of the watchdog
 //! and of open sessions are not joined.
@@ -95,7 +95,8 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
     serve(config, (services, registered), (args.keep, options), sandbox, starter)
 }
 
-/// Looks up the users and groups that the configuration names; unknown names are reported later.
+/// Looks up the users and groups that the configuration file names; unknown names are reported
+/// later.
 fn resolve_accounts(config: &Config) {
     let daemon = &config.daemon;
     let access = || config.ports.iter().map(|port| &port.access);

@@ -2,13 +2,13 @@
 //!
 //! Each notification is a datagram to the socket in `NOTIFY_SOCKET` (a path, or an abstract name
 //! after `@`). Without that variable, or with an address of another form, notifications are dropped
-//! silently. A datagram that cannot be sent is logged and not repeated. WATCHDOG is left out while
-//! a dispatcher does not answer. The module passes no descriptors and reads no replies. The
-//! interval of WATCHDOG is half of the interval that the manager requires. A send may block while
-//! the manager's receive buffer is full.
+//! silently. A datagram that cannot be sent is logged and not repeated. The module passes no
+//! descriptors and reads no replies. A send may block while the manager's receive buffer is full.
 //!
-//! [`crate::lifecycle`] sends READY, WATCHDOG (every [`watchdog_period`]) and STOPPING; the
-//! holder's program sends READY. [`ServiceManager::send`] may be called from any thread.
+//! [`crate::lifecycle`] sends READY, WATCHDOG (a thread of its own, every [`watchdog_period`]: half
+//! of the interval that the manager requires; none while a dispatcher does not answer) and
+//! STOPPING; the holder's program sends READY. [`ServiceManager::send`] may be called from any
+//! thread.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -3,8 +3,9 @@
 //! A [`Directory`] keeps the claims on every address and follows the best one. Reports come from
 //! [sources](Source): the tunnels to peers today, a static table or a distributed store later. The
 //! directory performs no I/O and reads no clock; the caller passes the time of day. It does not
-//! forward frames and authenticates no peer: `link` applies the reports of authenticated tunnels,
-//! and passes changes on to `ethernet`, which sends frames to the new place.
+//! forward frames and authenticates no peer: tunnels do, by keys, or in `causeway-plain` links by
+//! the peer's address alone. `link` applies their reports, and passes changes on to `ethernet`,
+//! which sends frames to the new place.
 //!
 //! ```text
 //!   own ports ── claim_local ──▶ ┌───────────┐
@@ -13,9 +14,10 @@
 //! ```
 //!
 //! Several places may claim one address: the best claim is followed, and the others are kept, at
-//! most 8. A newer claim of a place replaces its older one, and a repeated claim has no effect. At
-//! a limit a claim of a peer is dropped and requested again later; own ports always find room
-//! ([`limits`]). The crate runs in the thread of its caller: the dispatcher of the shard of links.
+//! most 8 in all. A newer claim of a place replaces its older one, and a repeated claim has no
+//! effect. At a limit a claim of a peer is dropped and requested again later; own ports always find
+//! room ([`limits`]). The crate runs in the thread of its caller: the dispatcher of the shard of
+//! links.
 //!
 //! Each kind of address implements [`Key`]. Ethernet addresses ([`MacKey`]) are the first kind.
 //!

@@ -1,11 +1,13 @@
 //! Limits of the directory.
 //!
-//! Constants only. The limits hold per peer, per directory (one for each group) or per address.
-//! Where a limit is reached, claims of peers are dropped and requested again later; addresses of
-//! own ports always find room. Epochs are times of day in ns since 1970.
+//! Constants only. The limits hold per list of advertised addresses, per directory (one for each
+//! group) or per address. Where a limit is reached, claims of peers are dropped and requested again
+//! later; addresses of own ports always find room in a directory. Epochs are times of day in ns
+//! since 1970.
 //!
-//! `advertisement` reads the limit of a peer, `table` and `claims` the others, and `link` compares
-//! with them before it announces; all run in the shard of links, on its dispatcher's thread.
+//! `advertisement` reads the limit of a list, `table` and `claims` the others, and `link` compares
+//! with that of a list before it announces; all run in the shard of links, on its dispatcher's
+//! thread.
 
 /// Most addresses that one peer advertises, over all virtual networks. A further own address is
 /// announced when there is room; a further address of a peer is dropped and counted.

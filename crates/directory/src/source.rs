@@ -4,11 +4,11 @@
 //! input of the directory from other hosts. A *source* here is a source of reports, not an input of
 //! a service as in `fabric`. It collects reports in the order of the events; its owner
 //! (`link::io::addresses`) takes them and passes them to
-//! [`Directory::apply`](crate::Directory::apply). A report is not verified here: the source has
-//! authenticated the peer, and the directory compares epochs. A source must repeat the claims of a
-//! place on request; it need not remove duplicates. All calls are made in the shard of links. A
-//! source that stops reporting leaves old claims in place: it reports an unreachable place by
-//! [`Report::Reachable`].
+//! [`Directory::apply`](crate::Directory::apply). A report is not verified here: the source
+//! authenticates the peer as far as its link does, and the directory compares epochs. A source must
+//! repeat the claims of a place on request; it need not remove duplicates. All calls are made in
+//! the shard of links. A source that stops reporting leaves old claims in place: it reports an
+//! unreachable place by [`Report::Reachable`].
 
 use crate::{Key, Place};
 

@@ -31,12 +31,14 @@ pub struct Change<K> {
 
 /// The owners of all known addresses.
 ///
-/// If several places claim an address, the directory follows the claim with the newest epoch. The
-/// epoch is the time of day at which the address appeared at the place, and larger than any epoch
-/// of another place that was known there. The directory keeps the other claims, and follows the
-/// next best one when the owner withdraws its claim, is removed, or becomes unreachable. Epochs
-/// given here are newer than all known epochs up to half a day ahead of the local clock
-/// (`EPOCH_FOLLOWED_NS`). Clocks that differ by less therefore delay a move and do not hide it.
+/// If several places claim an address, the directory follows the claim with the newest epoch;
+/// exceptions are claims of unreachable places, and epochs more than 1 day ahead
+/// ([`EPOCH_AHEAD_NS`]). The epoch is the time of day at which the address appeared at the place,
+/// and larger than the epochs of other places that were known there. The directory keeps the other
+/// claims, and follows the next best one when the owner withdraws its claim, is removed, or becomes
+/// unreachable. Epochs given here are newer than all known epochs up to half a day ahead of the
+/// local clock (`EPOCH_FOLLOWED_NS`). Clocks that differ by less therefore delay a move and do not
+/// hide it.
 ///
 /// A claim that found no room is needed again when room appears ([`Self::needs_repeat`]). Own ports
 /// always find room.

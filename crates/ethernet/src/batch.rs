@@ -24,9 +24,9 @@ pub(crate) enum Egress {
     /// Nothing is left to do: the frame was dropped and counted, or consumed by the daemon.
     #[default]
     Done,
-    /// Every other port of the group, and every link that is up.
+    /// Every other port and station of the group, and every link that is up and may have the frame.
     All,
-    /// Every other port of the group that learns, and every link that is up.
+    /// As [`Self::All`], of ports and stations only those that learn.
     Learners,
     /// One receive queue: the port's switch index, and the queue.
     To(u32, usize),

@@ -10,9 +10,9 @@
 //! the returned number back into the ring. A refused frame has [`Egress::Done`] and is counted as
 //! dropped. Frames of links are classified in `crate::link_rx`. `place` is the switch index of the
 //! sending port (`crate::port`). The budget of copies is the number of frames that the queue may
-//! still send in this turn: each copy of a flooded frame beyond the first counts as one. The frames
-//! of a port that is gone are classified without a batch: they return to the ring undelivered and
-//! uncounted. All of it runs in the dispatcher's thread of the group.
+//! still send in this call: each receiver of a flooded frame counts as one here. The frames of a
+//! port that is gone are classified without a batch: they are neither delivered nor counted. All of
+//! it runs in the dispatcher's thread of the group.
 //!
 //! # Budget
 //! Frames that continue a flow of plain frames cost one read and two comparisons each; the egress,

@@ -1,12 +1,13 @@
 //! Counters of one port or bundle. Directions are the guest's: "transmit" counts frames that the
 //! guest sent.
 //!
-//! The modules of the data path count; `causeway port show` and `causeway stats` print the counters
-//! by name, and the names are part of the interface. The dispatcher of the group owns the counters,
-//! so they are plain integers without atomics. They start at 0 with the port or bundle, survive a
-//! reconnect of the guest, and end with the port or bundle. A flooded frame counts once as
-//! transmitted and once at each receiver, as delivered or as dropped; a drop counts under one
-//! [`DropReason`] only.
+//! The modules of the data path count; `causeway port show`, `causeway stats` and the metrics show
+//! the counters by name, and the names are part of the interface. The dispatcher of the group owns
+//! the counters, so they are plain integers without atomics. They start at 0 with the port or
+//! bundle, survive a reconnect of the guest, and end with the port or bundle. A flooded frame
+//! counts once as transmitted and once at each port that it reaches, as delivered or as dropped; a
+//! frame that a link does not take is a drop of its sender. A drop counts under one [`DropReason`]
+//! only.
 
 use std::collections::BTreeMap;
 

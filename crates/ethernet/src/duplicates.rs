@@ -8,15 +8,17 @@
 //! arrive without the number of its frame, or with another.
 //!
 //! `crate::link_rx` checks each flooded frame of a link before forwarding and records it after
-//! acceptance; `crate::forward` records flooded frames of local ports. The filter forwards and
-//! drops nothing by itself. It remembers [`DUPLICATE_SLOTS`] (4,096) frames; a newer frame with the
-//! same slot displaces an older frame; copies of the older frame then pass. Only the first
-//! [`FLOOD_BYTES`] bytes (2 KiB) and the length are compared, so a copy with a changed header (TTL,
-//! NAT) is not detected. All of it runs in the dispatcher's thread of the group.
+//! acceptance; those of stations are only recorded, and so are flooded frames of local ports that
+//! leave by a link (`crate::receivers`). The filter forwards and drops nothing by itself. It
+//! remembers [`DUPLICATE_SLOTS`] (4,096) frames; a newer frame with the same slot displaces an
+//! older frame; copies of the older frame then pass. Compared are a keyed hash of the first
+//! [`FLOOD_BYTES`] bytes (2 KiB), without the transport checksum, and of the length, so a copy with
+//! a changed header (TTL, NAT) is not detected. All of it runs in the dispatcher's thread of the
+//! group.
 //!
 //! # Budget
-//! Only in groups with transit links, and for flooded frames: one hash of the frame and one table
-//! access.
+//! Only in groups with transit links that are up, and for flooded frames: one hash of the frame and
+//! two table accesses.
 
 use std::hash::{BuildHasher, RandomState};
 

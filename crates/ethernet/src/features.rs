@@ -1,12 +1,12 @@
 //! Feature bits and configuration space that a net port offers its guest (virtio 1.3, 5.1.3 and
 //! 5.1.4).
 //!
-//! `service` offers both to the attachment when a port is added; they depend on the port's options
-//! only and do not change while the port exists. The module negotiates nothing and checks no
-//! driver: the attachment does. The control queue (VIRTIO_NET_F_CTRL_VQ), UFO, RSC, RSS and
-//! VIRTIO_F_IN_ORDER are not offered. The link status is always up. Offloads towards the guest are
-//! left out with the port's option `offloads = "xdp"`. The functions run in the dispatcher's
-//! thread, at the addition of a port and at the start of a device, and cannot fail.
+//! `service` returns both to the fabric when a port is added and for each frontend that connects;
+//! they depend on the port's options only and do not change while the port exists. The attachment
+//! adds features of its own (packed rings, for example), negotiates and checks the driver: this
+//! module does not. The control queue (VIRTIO_NET_F_CTRL_VQ), UFO, RSC, RSS and VIRTIO_F_IN_ORDER
+//! are not offered. The link status is always up. Offloads towards the guest are left out with the
+//! port's option `offloads = "xdp"`. The functions run in the dispatcher's thread and cannot fail.
 
 use causeway_model::{NetSpec, Offloads};
 use causeway_wire::virtio::*;

@@ -1,7 +1,8 @@
 //! Flood sequence numbers: copies of flooded frames, detected by the number that tunnels carry.
 //!
 //! A number identifies one flooded frame. The first daemon that floods the frame to links draws it
-//! (`crate::forward`); `crate::link_rx` checks it at each later daemon. The table stores a
+//! (`assign_flood_number` in `crate::forward`); `crate::link_rx` checks it at each later daemon. A
+//! daemon draws another for a frame that arrived by a link without numbers. The table stores a
 //! fingerprint of number and content, so a peer that reuses the number of another frame cannot
 //! suppress that frame. A fingerprint is recorded only for an accepted frame. Numbers drawn here
 //! need no table: a keyed hash proves them.

@@ -6,11 +6,12 @@
 //! (routes first, then the address table), and hands the batches to `crate::receivers`. Chains of
 //! frames that are not pending return to the sender's ring as used.
 //!
-//! The module copies no payload, waits for no receive buffers and publishes no ring: the shard
-//! publishes after the call, and notifies the guests at the end of the turn. A ring that breaks a
-//! rule closes its port. If a call finds invalid frames only, the port is penalised: the next
-//! [`PENALTY_TURNS`] (31) calls for any of its transmit queues pop and resume nothing. Order is
-//! kept for each pair of transmit queue and receive queue.
+//! The module copies no bytes to a receiver itself ([`deliver_to_queue`] calls `crate::batch`),
+//! waits for no receive buffers and publishes no ring: the shard publishes after the call, and
+//! notifies the guests at the end of the turn. A ring that breaks a rule closes its port. If a call
+//! finds invalid frames only, the port is penalised: the next [`PENALTY_TURNS`] (31) calls for any
+//! of its transmit queues pop and resume nothing. Order is kept for each pair of transmit queue and
+//! receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's
@@ -55,9 +56,10 @@ pub(crate) enum NextHop {
     To(u32),
     /// The switch indices of a route set.
     Set(SetId),
-    /// Every other port of the group and every link: broadcast and multicast.
+    /// Every other port and station of the group and every link: broadcast and multicast.
     All,
-    /// Every other port of the group that learns, and every link: the destination is unknown.
+    /// Every other port and station of the group that learns, and every link: the destination is
+    /// unknown.
     Learners,
     /// None: the frame is dropped.
     Drop(DropReason),
@@ -140,8 +142,9 @@ impl Switch {
 impl Ethernet {
     /// Serves a transmit queue: pops at most `budget` frames and forwards each.
     ///
-    /// Returns `Idle` if the ring is empty or the port is penalised, and `Parked` if the port is
-    /// closed. `place` is the sender's switch index.
+    /// Returns `Idle` if the ring is empty or the port is penalised, `Parked` if the port is
+    /// closed, and `Worked` otherwise, also if frames of earlier turns are left and none was
+    /// popped. `place` is the sender's switch index.
     pub(crate) fn serve_transmit_queue(
         &mut self,
         cx: &mut Context<'_>,
@@ -499,7 +502,8 @@ fn return_to_ring(cx: &mut Context<'_>, id: Option<PortId>, queue: usize, frames
 /// The result of [`deliver_to_queue`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeliveryOutcome {
-    /// Frames that were delivered, or dropped and counted.
+    /// Frames that were delivered, or dropped and counted; all frames, uncounted, if the port of
+    /// the sender or receiver is gone.
     pub committed: usize,
     /// As [`CopyOutcome::shortage`].
     pub shortage: Option<u16>,

@@ -1,9 +1,9 @@
 //! The memory that holds a frame's bytes: a guest's descriptors, or the buffer of a link.
 //!
-//! [`FrameStore`] lets `crate::deliver`, `crate::fast_path`, `crate::link_tx` and `crate::mirror`
-//! treat frames of guests and of links alike: it gives a [`Body`], a reader over the bytes. The
-//! *head* of a frame is the part that `crate::headers` copied into private memory; the *rest*
-//! follows it.
+//! [`FrameStore`] lets `crate::deliver`, `crate::fast_path`, `crate::link_tx`, `crate::mirror` and
+//! `crate::guest_mac` treat frames of guests and of links alike: it gives a [`Body`], a reader over
+//! the bytes. The *head* of a frame is the part that `crate::headers` copied into private memory;
+//! the *rest* follows it.
 //!
 //! The module checks no header and copies only on request ([`put`]). A range beyond the buffer of a
 //! link yields an empty body. Bytes of a guest may change between two reads, and a read fails if

@@ -2,15 +2,17 @@
 //!
 //! `crate::classify` reads frames of guests, `crate::link_rx` frames of links. At first
 //! [`HEAD_BYTES`] (64) bytes are copied; all headers (at most [`HEADERS_MAX`] (192) bytes) are
-//! copied and parsed if the frame has an offload, if the receive queue is chosen by flow, or if a
-//! link brought the frame. A header that is not complete in these 192 bytes counts as absent. Every
-//! later step reads the private copy, so a guest cannot change a header after its check.
+//! copied and parsed if the frame has an offload, if it goes to several receivers or to a port with
+//! several receive queues, if `crate::guest_mac` exchanges addresses in them, or if a link brought
+//! the frame. A header that is not complete in these 192 bytes counts as absent. Every later step
+//! reads the private copy, so a guest cannot change a header after its check.
 //!
 //! The payload stays in the sender's memory: it may change at any time and is not checked. The
 //! module checks neither the source address nor the MTU by itself, and decides nothing about
 //! forwarding. Frames longer than [`FRAME_BYTES_MAX`] (65,557), frames shorter than an Ethernet
-//! header and invalid offload requests are refused with a [`DropReason`], under which the caller
-//! drops and counts the frame. All of it runs in the dispatcher's thread of the group.
+//! header, unreadable memory and invalid offload requests are refused with a [`DropReason`], under
+//! which the caller drops and counts the frame. All of it runs in the dispatcher's thread of the
+//! group.
 
 use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};

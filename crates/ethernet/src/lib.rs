@@ -19,11 +19,12 @@
 //! # Limits
 //!
 //! The crate opens no sockets and maps no memory, and no frame crosses groups. It encrypts and
-//! encapsulates nothing: that is the work of a link's carrier. Every table and queue has a named
-//! bound in [`limits`]: a frame beyond it is dropped and counted by its reason, an address is not
-//! learnt, a route, link or capture of the operator is refused. A second port with the same MAC
-//! address, and a route that exists, are refused. [`features`] has the feature bits that a guest is
-//! offered.
+//! encapsulates nothing: that is the work of a link's carrier. The tables and queues have named
+//! bounds in [`limits`], in `causeway_fabric::limits` (the mailbox of links) and in
+//! `causeway_model::limits` (routes): a frame beyond one is dropped and counted by its reason, an
+//! address is not learnt, a route, link or capture of the operator is refused. A second port with
+//! the same MAC address, and a route that exists, are refused. [`features`] has the feature bits
+//! that a guest is offered.
 //!
 //! # Main types
 //!

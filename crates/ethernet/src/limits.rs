@@ -13,12 +13,13 @@
 //! | penalty | `forward` | the port's transmit queues are skipped for a number of calls |
 //! | route cache | `route` | the cache is emptied and filled again |
 //! | links | `uplink` | the link is refused with an error to the operator |
-//! | arrivals, batches | `link_rx`, `forward` | the rest waits for the next turn |
+//! | arrivals, batches | `link_inbox`, `link_rx`, `forward` | the rest waits for the next turn |
 //! | captures | `mirror`, `control::captures` | the capture is refused; without fetches it ends |
 //! | floods, duplicates | `flood_sequence`, `duplicates` | the oldest entry is displaced: a late copy passes |
 //! | hellos, attachments | `standby` | hellos of further attachments are ignored |
 //!
-//! All run in the dispatcher's thread of the group, except `control`: in the thread of the request.
+//! All run in the dispatcher's thread of the group, except `control`: in the thread of the request,
+//! and at ticks in a thread of the fabric.
 
 /// Longest frame, in bytes: a payload of 65,535 behind a header with two VLAN tags. A longer frame
 /// is dropped and counted.
@@ -63,8 +64,8 @@ pub const PENALTY_TURNS: u8 = 31;
 pub const MERGED_BUFFERS_MAX: usize = 1025;
 /// Most frames that are popped from a ring before the first is read.
 pub const BATCH_FRAMES: usize = 32;
-/// First bytes of a frame that are copied into private memory; more when the frame asks for an
-/// offload.
+/// First bytes of a frame that are copied into private memory; more in the cases that
+/// `crate::headers` states.
 pub const HEAD_BYTES: usize = 64;
 
 const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
@@ -116,7 +117,8 @@ pub const DUPLICATE_NS: u64 = 500_000_000;
 pub const REPEATS_MAX: u8 = 16;
 
 /// Interval between hellos of a daemon that forwards between a network segment and other links: 300
-/// ms. A network segment without a forwarder has a new forwarder within [`HELLO_HOLD_NS`].
+/// ms. A network segment without a forwarder has a new forwarder within [`HELLO_HOLD_NS`] and one
+/// interval.
 pub const HELLO_NS: u64 = 300_000_000;
 /// Shortest time between hellos that are sent because of a change: 20 ms.
 pub const HELLO_SOON_NS: u64 = 20_000_000;
@@ -125,6 +127,7 @@ pub const HELLO_HOLD_NS: u64 = 1_200_000_000;
 /// Time for which a new link to a network segment stands by before it forwards: 700 ms, two hello
 /// intervals of the peers.
 pub const HELLO_LISTEN_NS: u64 = 700_000_000;
-/// Most attachments of peers that are tracked by their hellos. Hellos of further attachments are
-/// ignored.
+/// Most attachments of peers that are tracked by their far hellos (one that is heard by transit
+/// links and by others counts twice), and most by the near hellos of one segment. Hellos of further
+/// attachments are ignored.
 pub const ATTACHMENTS_MAX: usize = 256;

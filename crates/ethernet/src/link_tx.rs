@@ -8,7 +8,8 @@
 //!
 //! The module does not choose the link, and it neither encapsulates nor sends: the carrier does. It
 //! does not wait: a frame that the carrier refuses, a frame for a bundle without an active link and
-//! a frame that has crossed [`HOPS_MAX`] (8) links are dropped and counted at the ingress. If the
+//! a frame that has crossed [`HOPS_MAX`] (8) links and does not go to a station are dropped and
+//! counted at the ingress. A frame of which some segments are refused counts once at most. If the
 //! turn ends, the caller keeps the remaining frames and segments.
 //!
 //! # Budget

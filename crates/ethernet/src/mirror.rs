@@ -6,7 +6,10 @@
 //! at most [`CAPTURES_MAX`] (16) running captures; a further capture is refused. A full recording
 //! drops the copy and counts it. A capture at a link copies the frames of its whole bundle
 //! (`crate::uplink`). Arriving frames are copied whether they are dropped afterwards or not, except
-//! those of a standby link; a leaving frame is copied even if the receiver or carrier refuses it.
+//! those of a standby link. A frame that leaves by a link is copied even if the carrier refuses it;
+//! a frame to a port when it was delivered to a receive queue or dropped there, but not if it was
+//! dropped because no queue runs or buffers are missing. The filter sees the private headers: 64
+//! bytes of a plain frame (`crate::headers`).
 //!
 //! The module never changes or delays a frame, although the copies cost time of the shard. Frames
 //! are copied as the sender wrote them, before segmentation, with incomplete checksums; payload

@@ -14,11 +14,11 @@
 //! Bytes of a capture are delivered once: those of a reply that the client does not receive are
 //! lost. A client that fetches too slowly loses frames, which `dropped_total` counts; guests are
 //! not slowed. A capture belongs to no connection: it ends when no client has fetched for 30 s. A
-//! group has 16 captures and the daemon 64 (a further one is 409), 8 MiB of frames wait in each,
-//! and a reply has 1 MiB. Numbers of routes start at 1 and are not reused, so that a number never names
-//! another route later; a route beyond [`ROUTES_MAX`](causeway_model::limits::ROUTES_MAX) (16,384) and a
-//! duplicate are 409. The traffic matrix is [`causeway_fabric::traffic`]; the request resets no counter.
-//! A capture, route, group, port or link that does not exist is 404.
+//! group has at most 16 captures and the daemon 64 (a further one is 409), at most 8 MiB of frames
+//! wait in each, and a reply has at most 1 MiB of them. Numbers of routes start at 1 and are not
+//! reused while the daemon runs; a route beyond [`ROUTES_MAX`](causeway_model::limits::ROUTES_MAX)
+//! (16,384) and a duplicate are 409. The traffic matrix is [`causeway_fabric::traffic`]; the
+//! request resets no counter. A capture, route, group, port or link that does not exist is 404.
 //!
 //! The daemon calls the handlers on the thread of a connection; the controller (`crate::control`)
 //! answers their commands.

@@ -1,16 +1,16 @@
 //! The queue of frames that wait for the buffers of one receive queue.
 //!
-//! `crate::pending` owns one queue for each receive queue of a port. A pending frame of a guest
-//! stays in its sender's ring until it is delivered or dropped; the occupied ring is the
-//! back-pressure. A receiver without buffers may therefore hold 1/[`PENDING_PER_RECEIVER_DIVISOR`]
-//! (a quarter) of a sender's ring, all receivers together 1/[`PENDING_PER_SENDER_DIVISOR`] (half),
-//! and each frame for at most [`PENDING_NS_MAX`] (100 ms). A queue holds at most
-//! [`PENDING_PER_QUEUE_MAX`] (1,024) frames. Frames of links wait as copies, at most 256 of one
-//! bundle and [`PENDING_BYTES_MAX`] bytes (4 MiB) of all in one queue.
+//! A port (`crate::port`) has one queue for each of its receive queues; `crate::pending` fills and
+//! empties it. A pending frame of a guest stays in its sender's ring until it is delivered or
+//! dropped; the occupied ring is the back-pressure. A receiver without buffers may therefore hold
+//! 1/[`PENDING_PER_RECEIVER_DIVISOR`] (a quarter) of a sender's ring, all receivers together
+//! 1/[`PENDING_PER_SENDER_DIVISOR`] (half), and each frame for at most [`PENDING_NS_MAX`] (100 ms).
+//! A queue holds at most [`PENDING_PER_QUEUE_MAX`] (1,024) frames. Frames of links wait as copies,
+//! at most 256 of one bundle and [`PENDING_BYTES_MAX`] bytes (4 MiB) of all in one queue.
 //!
 //! The module delivers nothing, returns no chain and enforces no bound by itself: callers must ask
-//! [`PendingQueue::has_room`] before [`PendingQueue::push`]. All of it runs in the dispatcher's
-//! thread of the group.
+//! [`PendingQueue::has_room`], or [`PendingQueue::has_room_for_copy`], before
+//! [`PendingQueue::push`]. All of it runs in the dispatcher's thread of the group.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,13 +1,14 @@
 //! The switch of a group: its ports, and the tables that forwarding consults.
 //!
-//! `crate::service` adds and removes ports; `crate::forward`, `crate::link_rx` and `crate::trace`
-//! look up. A *switch index* ([`SwitchIndex`]) identifies a port by its slot in the shard, or a
-//! link bundle by an index from 2^16 on ([`is_link`]). It is stable until the port or the bundle is
+//! `crate::service` adds and removes ports; the modules of the data path and `crate::trace` look
+//! up. A *switch index* ([`SwitchIndex`]) identifies a port by its slot in the shard, or a link
+//! bundle by an index from 2^16 on ([`is_link`]). It is stable until the port or the bundle is
 //! removed; then another may get it. The variables `place` hold switch indices.
 //!
 //! The module stores state and answers look-ups. It moves no frames, and it has no lock: the
-//! dispatcher of the group owns it. Look-ups by name or by address scan the ports and belong to the
-//! control plane; look-ups by switch index cost one array access.
+//! dispatcher of the group owns it. Look-ups by name, and [`Switch::owner`], scan the ports and
+//! belong to the control plane; look-ups by switch index cost one array access, other look-ups by
+//! address a hash look-up.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};

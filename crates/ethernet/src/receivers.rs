@@ -1,8 +1,9 @@
 //! Delivery of guest frames to their receivers: a port, a link, or several of both.
 //!
 //! `send_batch` in `crate::forward` calls this module with resolved egresses; `crate::resume` calls
-//! it for frames of earlier turns, both in the thread of the group's dispatcher. Copies are made by
-//! `crate::deliver` and `crate::link_tx`.
+//! it for frames of earlier turns, and `crate::link_rx` for one copy of a link's frame
+//! ([`Ethernet::copy_to_port`]), all in the thread of the group's dispatcher. Copies are made by
+//! `crate::batch` and the carriers behind `crate::link_tx`.
 //!
 //! Frames for a single receive queue without buffers become pending (`crate::pending`). A receiver
 //! whose guest does not run the device drops them as `ReceiverDown`. A frame for several receivers
@@ -154,8 +155,8 @@ impl Ethernet {
         self.copy_to_port(cx, Ingress::Port(from), rx, to, done)
     }
 
-    /// Copies a flooded frame to one port, from segment `done` on, if the port has buffers. Returns
-    /// `false` if the turn ended before the last segment.
+    /// Copies a flooded or routed frame to one port, from segment `done` on, if the port has
+    /// buffers. Returns `false` if the turn ended before the last segment.
     pub(crate) fn copy_to_port(
         &mut self,
         cx: &mut Context<'_>,

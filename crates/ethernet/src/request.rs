@@ -1,13 +1,14 @@
 //! Requests of the controller (`crate::control`) to a shard.
 //!
-//! Each type names the type of its answer; [`crate::Ethernet`] answers them in `Service::ask`,
-//! in the dispatcher's thread, between two turns and in order of arrival. They carry control-plane
+//! Each type names the type of its answer; [`crate::Ethernet`] answers them in `Service::ask`, in
+//! the dispatcher's thread, between two turns and in order of arrival. They carry control-plane
 //! work only, never frames. The shard does not validate routes and numbers again: the controller
 //! has done so. The number of a route that does not exist has no effect. A capture is refused if
 //! its port or link does not exist, or if the group has
 //! [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A group without a shard has no receiver of
-//! requests: the controller then answers with an error. It sends [`SetRoutes`] when the shard of
-//! a group opens that has routes, or not the default kind and forwarding.
+//! requests: the controller then refuses the command, or sends nothing (prepared routes, deletions
+//! and lists of routes). It sends [`SetRoutes`] when the shard of a group opens that has routes, or
+//! not the default kind and forwarding, and after routes were deleted with their port or link.
 
 use causeway_fabric::capture::Recording;
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};

@@ -2,9 +2,9 @@
 //! group.
 //!
 //! The module keeps the state of the service and passes each call of the dispatcher on: transmit
-//! queues to `forward`, receive queues to `pending`, the links' mailbox to `link_rx`, requests of
-//! the controller and of the link service to the tables. At the end of a turn ([`Service::turned`])
-//! it flushes the carriers.
+//! queues to `forward`, receive queues to `pending`, the mailbox of links and stations to
+//! `link_rx`, requests of the controller, of the link service and of the services of stations to
+//! the tables. At the end of a turn ([`Service::turned`]) it flushes the carriers.
 //!
 //! It contains no data path of its own, publishes no ring and signals no guest: the shard publishes
 //! after each call and signals at the end of the turn. Only the dispatcher that owns the shard
@@ -61,7 +61,7 @@ pub struct Ethernet {
     pub(crate) pending: PendingFrames,
     /// Frames and messages of links.
     pub(crate) links: LinkInbox,
-    /// Time of the last served queue, for traces.
+    /// Time at which a queue or the mailbox was served last, for traces.
     pub(crate) now_ns: u64,
 }
 
@@ -92,7 +92,8 @@ impl Ethernet {
         Some(place)
     }
 
-    /// Adds a station, or adds a link and announces the addresses of running guests to its peer.
+    /// Adds a station, or adds a link and announces the addresses of running guests and stations to
+    /// its peer.
     fn join(&mut self, member: Membership) -> Result<(), CommandError> {
         let id = member.id;
         if member.station.is_some() {

@@ -8,21 +8,24 @@
 //! 7432, 8.5), without configured segment numbers. Loops of tunnels alone need no election
 //! ([`crate::flood_sequence`], [`crate::duplicates`]).
 //!
-//! Each attachment sends hellos: *near* hellos on its own segment, *far* hellos by all other links.
-//! Daemons forward a far hello with the largest attachment that it crossed. A daemon that receives
-//! the near hello of another attachment on a segment, and its far hello by another link, therefore
-//! knows the loop and its largest attachment. Where a segment passes frames in one direction only,
-//! the largest attachment may not learn that it must stand by. It then does not list the other as
-//! its rival, and the other stands by instead.
+//! Each attachment sends hellos: *near* hellos on its own segment, *far* hellos by all other links
+//! (if its own link or the other is for transit; if its own is, by stations too). Daemons forward a
+//! far hello with the largest attachment that it crossed. A daemon that receives the near hello of
+//! another attachment on a segment, and its far hello by another link, therefore knows the loop and
+//! its largest attachment. Where a segment passes frames in one direction only, the largest
+//! attachment may not learn that it must stand by. It then does not list the other as its rival,
+//! and the other stands by instead.
 //!
 //! `link_rx` passes received hellos and changes of links to the module, and applies the resulting
 //! [`StandbyChanges`] to `uplink`; the timer of `service` sends due hellos. The module sends hellos
-//! only, and forwards no frame. A link that came up stands by for [`HELLO_LISTEN_NS`] (700 ms)
-//! before it forwards. A segment that lost its forwarding daemon has another within
-//! [`HELLO_HOLD_NS`] (1.2 s). Loops outside the links of daemons are not detected. Hellos are not
-//! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] (256) attachments are tracked;
-//! hellos of further attachments are ignored, so a loop through them stays ([`crate::duplicates`]
-//! then filters its frames). All of it runs in the dispatcher's thread of the group.
+//! only, and forwards no frame. A link to a segment that came up, in a group with transit links,
+//! stands by for [`HELLO_LISTEN_NS`] (700 ms) before it forwards. A segment that lost its
+//! forwarding daemon has another within [`HELLO_HOLD_NS`] (1.2 s) and one [`HELLO_NS`]. Loops
+//! outside the links of daemons are not detected. Hellos are not authenticated on a network
+//! segment. At most [`ATTACHMENTS_MAX`] (256) attachments are tracked by far hellos, and as many on
+//! each segment; hellos of further attachments are ignored, so a loop through them stays
+//! ([`crate::duplicates`] then filters its frames). All of it runs in the dispatcher's thread of
+//! the group.
 //!
 //! # Budget
 //! A hello by each link for each attachment every [`HELLO_NS`] (300 ms), only in groups that have

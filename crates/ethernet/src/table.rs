@@ -7,9 +7,10 @@
 //! found, but counts in its quota until a sweep: at a full quota, at most once in
 //! [`SWEEP_INTERVAL_NS`] (1 s). If the quota stays full, a new address is not learnt
 //! ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced before it has aged.
-//! Frames move a learnt address to another port at once, but neither a configured nor an advertised
-//! address. An advertised address does not age until its peer withdraws it, or until the links to
-//! the peer are down: then it counts as learnt ([`AddressTable::demote`]).
+//! Frames move a learnt address to another port or peer at once if the quota there has room, but
+//! neither a configured nor an advertised address. An advertised address does not age until its
+//! peer withdraws it, or until the links to the peer are down: then it counts as learnt
+//! ([`AddressTable::demote`]).
 //!
 //! `forward` (ports), `station` and `link_rx` (peers) learn the source of a frame, and drop the
 //! frame at [`Learnt::Forged`]; `link_rx` accepts it while the guest with the address does not run.
@@ -47,7 +48,7 @@ pub struct AddressInUse;
 pub enum Learnt {
     /// The address is at this port already, or its peer advertised it: the entry stays where it is.
     Known,
-    /// The address is new, or has moved from another learning port.
+    /// The address is new, or has moved from another learning port or from a peer.
     New,
     /// The address is configured at another port: the frame is forged.
     Forged,

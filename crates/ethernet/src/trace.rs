@@ -6,8 +6,9 @@
 //!
 //! It sends nothing, learns nothing and changes no counter, and costs no frame anything. It uses
 //! the state of this moment: it reads no MTU, offload or pending queue, and judges the age of
-//! addresses by the time of the last served queue. Frames that arrive by links are not traced, those
-//! of stations (ports of other services) are.
+//! addresses by the time at which a queue or the links were served last. With routes it applies
+//! them also to the address of hellos, which `crate::forward` drops. Frames that arrive by links
+//! are not traced, those of stations (ports of other services) are.
 
 use causeway_model::Forwarding;
 use causeway_model::{CommandError, TraceView};

@@ -5,19 +5,20 @@
 //! heavy loss come first, then the lowest metric, then the lowest number. A group has at most
 //! [`LINKS_PER_GROUP_MAX`] (1,024) links. `crate::service` adds and removes links, `crate::link_rx`
 //! applies their state, `crate::forward` and `crate::trace` ask which bundles are up and where a
-//! frame may pass, and `crate::link_tx` pushes frames to the carrier of the active link.
+//! frame may pass, `crate::link_tx` pushes frames to the carrier of the active link, and
+//! `crate::standby` sends hellos by each link.
 //!
-//! Frames that arrived by one link leave by another only if one of the two is for transit. Flooded
-//! frames then carry a number, so that a loop of such links carries each frame once
-//! (`crate::flood_sequence`). Links other than tunnels cannot carry the number; copies that arrive
-//! by them are detected by content (`crate::duplicates`).
+//! Frames that arrived by one link leave by another only if one of the two is for transit
+//! ([`Uplinks::may_pass`]). Flooded frames carry a number, so that a loop of such links carries
+//! each frame once (`crate::flood_sequence`). Links other than tunnels cannot carry the number;
+//! copies that arrive by them are detected by content (`crate::duplicates`).
 //!
 //! A *station* (`fabric::station`) is a bundle of its own that is always up: frames of links may
 //! leave by it, and its frames by links, as at a port. It is not among [`Uplinks::up`], and does not
 //! count as a link. `crate::station` adds and removes its address.
 //!
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
-//! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
+//! encapsulates nor sends: carriers do. A carrier may keep frames that were pushed until
 //! [`Uplinks::flush`]; a change of the links or carriers of a bundle flushes before. A bundle
 //! without an active link has no carrier; the caller drops the frame. A link is down until its
 //! first status arrives; an unknown link changes nothing. A notice of an address that the full
@@ -124,7 +125,7 @@ pub(crate) struct Uplinks {
     unflushed: Vec<SwitchIndex>,
 }
 
-/// State and configuration of a link.
+/// State and configuration of a link or station.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
@@ -262,7 +263,7 @@ impl Uplinks {
         changed.then(|| place(at))
     }
 
-    /// Returns every link, with its switch index.
+    /// Returns every link and station, with its switch index.
     pub fn members(&self) -> impl Iterator<Item = (SwitchIndex, LinkInfo<'_>)> {
         self.bundles.iter().enumerate().flat_map(|(at, bundle)| {
             let links = bundle.iter().flat_map(|bundle| &bundle.links);

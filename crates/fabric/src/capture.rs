@@ -58,7 +58,9 @@ fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)>
     })
 }
 
-/// Returns whether a frame passes a filter. `head` holds its first bytes, all headers included.
+/// Returns whether a frame passes a filter. `head` holds its first bytes: a condition on a header
+/// that is not in `head` does not match. A frame that cannot be parsed passes only a filter without
+/// conditions.
 pub fn matches(filter: &Filter, head: &[u8]) -> bool {
     let Ok(frame) = Frame::parse(head) else { return *filter == Filter::default() };
     let mac = |mac: Mac| mac.0 == frame.source || mac.0 == frame.destination;
@@ -141,7 +143,8 @@ struct RecordingState {
     closed: bool,
 }
 
-/// Copies of frames in pcapng: written by one shard, fetched by the controller.
+/// Copies of frames in pcapng: written by a shard, or by two ([`JoinCapture`]), and fetched by the
+/// controller.
 #[derive(Debug, Clone)]
 pub struct Recording(Arc<Mutex<RecordingState>>);
 
@@ -171,8 +174,8 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether no frame will be added: the recording is closed, or the controller dropped
-    /// its handle, because the capture was idle or ended.
+    /// Returns whether no frame will be added: the recording is closed, which the controller does
+    /// when the capture is idle or ended, or no other handle exists.
     pub fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1 || self.state().closed
     }

@@ -1,9 +1,9 @@
-//! The interface between links and the services that forward frames.
+//! The interface between links or stations and the services that forward frames.
 //!
 //! Sending: a service passes a frame to the link's [`Carrier`], in its own thread and turn; the
-//! carrier encapsulates it and sends it by [`Carrier::flush`] at the latest. Receiving: the link's
-//! shard puts [`ReceivedFrames`] into the [mailbox](crate::mailbox) of the service's shard
-//! ([`OpenInbox`]), which may run in another thread.
+//! carrier encapsulates it and sends it by [`Carrier::flush`] at the latest. Receiving: the shard
+//! of the link or station puts [`ReceivedFrames`] into the [mailbox](crate::mailbox) of the
+//! service's shard ([`OpenInbox`]), which may run in another thread.
 //!
 //! The types carry frames and the state of links. Encapsulation and encryption are the link's;
 //! addresses, routes and the choice among links are the service's. Delivery is not guaranteed: a
@@ -14,7 +14,7 @@
 //! Addresses go by [`Sender::push_urgent`](crate::mailbox::Sender::push_urgent), which has twice
 //! the room. A refused state or carrier is logged, and the group learns only the next; refused
 //! addresses are sent again later. [`Leave`] for an unknown link is no error. A carrier does not
-//! check [`Outgoing::hops`]; the service refuses a frame that crossed
+//! check [`Outgoing::hops`]; the service refuses a frame to a link that crossed
 //! [`HOPS_MAX`](crate::limits::HOPS_MAX) (8) links.
 
 use std::collections::BTreeMap;
@@ -73,7 +73,8 @@ pub struct Outgoing<'a> {
     /// Offload that the receiver has to complete. If [`Carrier::takes_offloads`] is false, it is at
     /// most a checksum, and the carrier completes it ([`Self::write`]).
     pub offload: &'a Offload,
-    /// First bytes of the frame, in private memory, with all its headers.
+    /// First bytes of the frame, in private memory: the Ethernet header at least, and all headers
+    /// that an offload needs.
     pub head: &'a [u8],
     /// The bytes after `head`.
     pub body: Body<'a>,
@@ -81,8 +82,8 @@ pub struct Outgoing<'a> {
     pub len: usize,
     /// Number of links that the frame has crossed.
     pub hops: u8,
-    /// Flood sequence of a multicast or broadcast frame, by which duplicates are recognized. Links
-    /// whose format has no field for it omit it.
+    /// Flood sequence of a flooded frame (group address or unknown destination), by which
+    /// duplicates are recognized. Links whose format has no field for it omit it.
     pub flood: Option<u64>,
 }
 
@@ -151,9 +152,9 @@ pub trait Carrier: Send + std::fmt::Debug {
     /// Returns the reason for which the frame is not sent.
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal>;
 
-    /// Sends the frames taken so far; the service calls it at the end of a turn. Returns the number
-    /// of datagrams (frames, for a link without datagrams) that the kernel refused: they are lost,
-    /// and the carrier has counted them.
+    /// Sends the frames taken so far; the service calls it at the end of a turn, and before it
+    /// replaces or removes the carrier. Returns the number of datagrams (frames, for a link without
+    /// datagrams) that the kernel refused: they are lost, and the carrier has counted them.
     fn flush(&mut self) -> u64;
 
     /// Returns whether frames may cross with unfinished checksums and segments. If not, the service

@@ -1,11 +1,12 @@
 //! Calls of libkrun's C interface that attach the devices of a guest.
 //!
-//! All devices are `krun_add_vhost_user_device` with the number of the virtio device; a library
+//! Each device is one `krun_add_vhost_user_device` with the number of the virtio device; a library
 //! without vhost-user answers -ENOTSUP. libkrun makes the memory a shared file by itself, and reads
-//! the address of a network device from the port. It has no vfio-user: adapters are refused, and so
-//! is a port that connects to its VMM. The calls follow the header of June 2026 and no test runs
-//! the library. The application must have the variable `ctx`, its context of libkrun.
-//! [`super::attach`] is the caller.
+//! the address of a network device from the port. Refused are adapters, because libkrun has no
+//! vfio-user, and a port that connects to its VMM. The calls follow the header of June 2026 and no
+//! test runs the library. The application must have the variable `ctx`, its context of libkrun.
+//! [`super::attach`] is the caller. Calls for ports of kind `stream` and `dgram` are those of
+//! [`super::frames`].
 
 use super::device::{Device, DeviceKind};
 use super::output::{Attachment, Parts};
@@ -21,7 +22,7 @@ const VSOCK_QUEUES: u32 = 3;
 /// Returns the calls of a machine, to insert before `krun_start_enter`.
 ///
 /// # Errors
-/// [`AttachError`]: libkrun has no device of a kind.
+/// [`AttachError`]: a device is an adapter, or connects to its VMM.
 pub fn attachment(machine: &Machine) -> Result<Attachment, AttachError> {
     let mib = machine.memory().mib();
     let mut calls = vec![format!("krun_set_vm_config(ctx, 1 /* processors */, {mib} /* MiB */);")];

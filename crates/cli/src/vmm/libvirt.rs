@@ -6,9 +6,10 @@
 //! `<memoryBacking>` is printed once. The test `crates/cli/tests/tool/libvirt.rs` checks the elements
 //! with the schema of the installed libvirt.
 //!
-//! The version of the installed QEMU decides whether network devices need a property without KVM.
-//! An adapter is refused only for a version that the operator gave, because libvirt may start
-//! another QEMU than the installed one. [`super::attach`] is the caller.
+//! The version of QEMU, given or installed, and the presence of KVM on this host decide whether
+//! network devices need a property without KVM. An adapter is refused only for a version that the
+//! operator gave, because libvirt may start another QEMU than the installed one. [`super::attach`]
+//! is the caller.
 
 use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Attachment, Element, Parts};

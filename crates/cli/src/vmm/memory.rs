@@ -1,8 +1,7 @@
 //! The size of a guest's memory, as operators write it for QEMU: `2G`, `512M`, or MiB.
 //!
-//! A size is a whole number of MiB, from 1 MiB to [`MEMORY_MAX_MIB`] (16 TiB). K, fractions and
-//! bytes are refused: no supported VMM takes a finer size. The module does not know the memory of
-//! the host.
+//! A size is a whole number of MiB, from 1 MiB to [`MEMORY_MAX_MIB`] (16 TiB). Any other unit and
+//! fractions are refused. The module does not know the memory of the host.
 //!
 //! `crate::args` parses `--memory`; [`super::Machine`] has the size, and the modules of the VMMs
 //! print it. Without `--memory` the output has [`MemorySize::EXAMPLE`] (1 GiB) with a note, and

@@ -7,15 +7,15 @@
 //! then there is no output for the other devices either.
 //!
 //! A port of kind `stream` or `dgram` has no shared memory, and one peer: [`attach_frames`] makes
-//! its options ([`frames`]), also for vfkit, krunkit and passt.
+//! its options ([`frames`]), also for vfkit, krunkit and passt. For a port of kind `tap`,
+//! [`attach_tap`] makes the commands that connect it with a guest of Firecracker ([`firecracker`]).
 //!
-//! The functions of the VMMs are pure: nothing is started, edited or connected, and an attached
-//! guest does not change the output, so a repeated call returns the same. For QEMU and libvirt,
-//! [`attach`] and [`attach_frames`] run an installed QEMU with `--version`, at each call, unless
-//! the operator gave a version ([`version`]). [`attach`] adds warnings about sockets that the VMM's
-//! user cannot reach ([`access`]); [`attach_frames`] does not. The arguments of QEMU and the XML of
-//! libvirt are tried by tests; the others follow the documentation of their VMM, and a note of the
-//! output states it.
+//! Nothing is edited or connected, and an attached guest does not change the output. For QEMU and
+//! libvirt, [`attach`] and [`attach_frames`] run an installed QEMU with `--version`, at each call,
+//! unless the operator gave a version ([`version`]). [`attach`] adds warnings about sockets that
+//! the VMM's user cannot reach ([`access`]); [`attach_frames`] does not. The arguments of QEMU and
+//! the XML of libvirt are tried by tests; those of Cloud Hypervisor, crosvm, libkrun, vfkit and
+//! Firecracker follow their documentation, and a note of the output states it.
 //!
 //! `commands::vm::print_attachment` is the caller, for `causeway vm show --for` and, through
 //! `commands::port`, for `causeway port show --for`. It runs in the main thread of the tool, and

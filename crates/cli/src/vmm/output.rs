@@ -1,16 +1,16 @@
 //! The forms in which an attachment is printed: for people, for scripts, and as JSON.
 //!
-//! An [`Attachment`] has arguments of a program, elements of libvirt's XML, calls of a C
-//! library, or commands of a shell. For people, arguments are quoted for a POSIX shell and continued over lines, and notes
-//! are comments in the syntax of the rest. [`Attachment::lines`] is an argument or a call a line
-//! without quotes, for `mapfile` and the like. The JSON form has all parts in lists, and is a
-//! contract with scripts; texts of notes are not.
+//! An [`Attachment`] has arguments of a program, elements of libvirt's XML, calls of a C library,
+//! or commands of a shell. For people, arguments are quoted for a POSIX shell and continued over
+//! lines, and notes are comments in the syntax of the rest. [`Attachment::lines`] is an argument, a
+//! call or a command a line, for `mapfile` and the like; arguments are without quotes there. The
+//! JSON form has all parts in lists, and is a contract with scripts; texts of notes are not.
 //!
 //! The modules of the VMMs make attachments; `commands::vm` prints one form of each, in the main
 //! thread of the tool. With `--lines` it prints the notes on stderr, because the lines have no
-//! comments, and XML and arguments with line feeds are an error. The forms do not change an
-//! attachment. This module quotes for a shell and for XML comments only: values are already quoted
-//! for the parser of their VMM (`vmm::quote`).
+//! comments; XML, and a line feed in an argument, a call or a command, are an error then. The forms
+//! do not change an attachment. This module quotes arguments for a shell, and texts for XML
+//! comments; all other quoting is that of the modules of the VMMs (`vmm::quote`).
 
 use serde_json::{Value, json};
 
@@ -103,7 +103,8 @@ impl Attachment {
         }
     }
 
-    /// Returns an argument or a call a line, or `None` for XML and for arguments with line feeds.
+    /// Returns an argument, a call or a command a line, or `None` for XML and if one has a line
+    /// feed.
     pub fn lines(&self) -> Option<String> {
         let words: Vec<&str> = match &self.parts {
             Parts::Arguments(all) => all.iter().flat_map(Argument::words).collect(),

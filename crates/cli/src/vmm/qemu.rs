@@ -1,8 +1,9 @@
 //! Arguments of QEMU that attach the devices of a guest.
 //!
-//! Shared memory is printed once for all devices. Without a version, only options that every
-//! version accepts are printed. An adapter needs QEMU 10.1; an older version, given or installed,
-//! is refused. The installed QEMU reads the arguments in the tests of `crates/cli/tests/tool/fabric.rs`.
+//! Shared memory is printed once for all devices. Without a version, options that differ between
+//! versions (`reconnect`, `vectors=0`) are left out. An adapter needs QEMU 10.1: an older version
+//! is refused by [`check`], and without a version the adapter is printed. The installed QEMU reads
+//! the arguments in the tests of `crates/cli/tests/tool/fabric.rs`.
 //!
 //! [`super::attach`] is the caller of [`attachment`]; [`super::libvirt`] uses [`check`],
 //! [`adapter`] and [`chardev`], because libvirt passes some devices on to QEMU.

@@ -3,7 +3,7 @@
 //!
 //! | function | output | caller |
 //! |---|---|---|
-//! | [`shell`] | arguments as text for people | `vmm::output` |
+//! | [`shell`] | arguments for people, commands of a shell | `vmm::output`, `vmm::firecracker` |
 //! | [`xml`] | elements of a libvirt domain | `vmm::libvirt`, `vmm::frames` |
 //! | [`xml_comment`] | notes and conditional elements in XML | `vmm::output` |
 //! | [`qemu`] | options of QEMU, also inside XML | `vmm::qemu`, `vmm::frames` |
@@ -18,8 +18,9 @@
 //!
 //! A value must be quoted once for each reader: a second call quotes the quotes. An option of QEMU
 //! that stands in XML or in a shell command has two readers, and is passed to two functions, first
-//! [`qemu`]. The output as lines and the JSON form are not quoted for a shell. The functions run in
-//! the main thread of `causeway port show --for` and `causeway vm show --for`.
+//! [`qemu`]. Arguments in the output as lines and in the JSON form are not quoted for a shell;
+//! Firecracker's commands are. The functions run in the main thread of `causeway port show --for`
+//! and `causeway vm show --for`.
 
 /// Quotes a word for a POSIX shell.
 pub fn shell(word: &str) -> String {

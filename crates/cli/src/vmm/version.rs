@@ -1,15 +1,16 @@
 //! Versions of QEMU: the printed arguments differ between versions.
 //!
-//! [`QemuTarget::choose`] returns the version that the operator gives, or that of the first
-//! installed program of three names, each of which is run with `--version` by [`crate::program`]
-//! for at most 5 s and killed then. [`QemuVersion`] knows three differences: the option to
-//! reconnect, a crash without KVM, and devices that attach by vfio-user. Micro versions and
-//! distributors' patches are ignored; QEMU of another architecture or outside of `PATH` and
-//! /usr/libexec is not found. Nothing is cached: each call runs the program again.
+//! [`QemuTarget::choose`] returns the version that the operator gives, or that of the first of
+//! three programs that prints one; each is run with `--version` by [`crate::program`] for at most 5
+//! s and killed then. [`QemuVersion`] knows four differences: the option to reconnect, whether
+//! `-netdev stream` has it, a crash without KVM, and devices that attach by vfio-user. Micro
+//! versions and distributors' patches are ignored; QEMU of another architecture or outside of
+//! `PATH` and /usr/libexec is not found. Nothing is cached: each call runs the program again.
 //!
-//! `crate::args` parses `--qemu-version` and `--qemu[=VERSION]`; [`super::attach`] chooses the
-//! version, and [`super::qemu`] and [`super::libvirt`] print for it. `causeway doctor`
-//! (`crate::doctor`) chooses it for its report. All run in the tool's main thread.
+//! `crate::args` parses `--qemu-version` and `--qemu[=VERSION]`; [`super::attach`] and
+//! [`super::attach_frames`] choose the version, and [`super::qemu`], [`super::libvirt`] and
+//! [`super::frames`] print for it. `causeway doctor` (`crate::doctor`) chooses it for its report.
+//! All run in the tool's main thread.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ pub enum QemuChoice {
     Named(QemuVersion),
     /// The version of a program on this host.
     Installed(QemuVersion, PathBuf),
-    /// No version is given, and no QEMU is installed on this host.
+    /// No version is given, and no program on this host prints one.
     Unknown,
 }
 

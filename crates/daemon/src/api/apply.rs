@@ -3,10 +3,12 @@
 //!
 //! The request carries the file's text, of at most 4 MiB as a file on disk. [`Config::parse`]
 //! checks the text, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`]
-//! makes the changes, one command after the other. Groups, rules, ports, links, routes and
-//! the objects of services' sections change ([`SectionDefinition::delete`]); `[daemon]`,
-//! `[dispatch]`, `[control]` and sections without that request are checked and otherwise ignored
-//! until the daemon restarts. The daemon's own file is neither read nor written.
+//! makes the changes, one command after the other. Groups, rules, ports, links, routes and the
+//! objects of services' sections change ([`SectionDefinition::delete`]); `[daemon]`, `[dispatch]`,
+//! `[control]`, `[metrics]` and sections without that request are checked and otherwise ignored.
+//! The daemon's own file is not written; it is compared with the request after a complete
+//! execution, because objects of that file are not kept in the state file
+//! ([`crate::kept::Kept::adopt`]).
 //!
 //! Names of peers are resolved on the thread of the connection, which blocks meanwhile, also with
 //! `dry_run`. A file that is too long or invalid, or that names a peer without an address, changes

@@ -5,9 +5,10 @@
 //! state as TOML (`toml`), which causewayd accepts as a configuration file. `POST` reads a
 //! configuration from the request, as `/v1/apply` does, and lists each object that differs: an
 //! `add` runs and is not in the file, a `delete` is in the file and does not run, a `replace` has
-//! other values. `kept` is whether the state file has the object, so that the next start adds it; a
-//! `delete` with it does not run now because the host refused it, or until the next start only.
-//! Objects of sections that their service does not list are left out of both.
+//! other values. `kept` of an `add` or `delete` is whether the state file has the object, so that
+//! the next start adds it; a `delete` with it does not run now because the host refused it, or
+//! until the next start only. A `replace` never has it. Objects of sections that their service does
+//! not list are not compared, and stand in `toml` as in the daemon's configuration file.
 //!
 //! The lists of the running state are read one after the other; nothing is changed. Rules are
 //! compared by their longest common subsequence. `super::answer` dispatches here, in the thread of

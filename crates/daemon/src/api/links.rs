@@ -5,9 +5,9 @@
 //! (422). A name in use is a conflict, and a link beyond `LINKS_MAX` (1,024) is refused (409 both).
 //! A link cannot be changed in place: clients delete and add it. The module opens no socket; the
 //! `link` service does. A link that cannot be opened is refused with the status of the error. Only
-//! links of the configuration file are added at the start of the daemon all the same, in the state
-//! down, and opened again later. Without the `link` service, `/v1/links` is 422, [`mtus`] limits
-//! nothing, and [`stats`] is empty.
+//! links of the configuration file and of the state file are added at the start of the daemon all
+//! the same, in the state down, and opened again later. Without the `link` service, a command to
+//! `/v1/links` is 422, [`mtus`] limits nothing, and [`stats`] is empty.
 //!
 //! [`mtus`] and [`stats`] serve the other nouns: the default MTU of new ports, and `/v1/stats`.
 //! `super::answer` dispatches here; the commands go to the `link` service by

@@ -5,18 +5,18 @@
 //! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
 //! malformed or missing JSON is 400.
 //!
-//! An unknown path or object is 404, as is a noun whose service is not registered; another method
-//! is 405, a conflict or a full table 409, an error of the host 500. Services register nouns of
-//! their own ([`NounDefinition`]), of which the list below has those of this daemon. The module
-//! keeps no state, does not retry and sets no time limit: a dispatcher that hangs makes all
-//! requests wait that need a command. A command runs to its end also if its client disconnects
-//! meanwhile. Requests of several clients run concurrently, their commands one at a time in no
-//! defined order; as a whole only `POST /v1/apply` is serialised with itself. Nothing that the API
-//! changes is written to the configuration file; added objects are kept in the state file
-//! ([`crate::kept`]), unless the query has `ephemeral=true`. The reply to a change waits for the
-//! state file, and its headers `Causeway-Note` name changes that do not outlast the next start.
-//! Access rights are checked before ([`crate::peer`]). Paths, JSON fields and status codes are a
-//! contract: docs/control-api.md describes them.
+//! An unknown path or object is 404, as is a noun that no service registered; another method is
+//! 405, a conflict or a full table 409, an error of the host 500. Services register nouns of their
+//! own ([`NounDefinition`]), of which the list below has those of this daemon. The module keeps no
+//! state, does not retry and sets no time limit: a dispatcher that hangs makes all requests wait
+//! that need a command. A command runs to its end also if its client disconnects meanwhile.
+//! Requests of several clients run concurrently, their commands one at a time in no defined order;
+//! as a whole only `POST /v1/apply` is serialised with itself. Nothing that the API changes is
+//! written to the configuration file; added objects are kept in the state file ([`crate::kept`]),
+//! unless the query has `ephemeral=true`. The reply to a change that is kept waits for the state
+//! file, at most 4 s, and its headers `Causeway-Note` name changes that do not outlast the next
+//! start. Access rights are checked before ([`crate::peer`]). Paths, JSON fields and status codes
+//! are a contract: docs/control-api.md describes them.
 //!
 //! ```text
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
@@ -257,7 +257,8 @@ fn trace(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.run(Command::Trace(call.body()?), 200)
 }
 
-/// Answers a request; changes are logged with the client's user and process.
+/// Answers a request, and logs it with the client's user and process: a `GET`, and a report that
+/// succeeds, at level debug, all others at level info.
 pub fn answer(
     fabric: &dyn FabricControl,
     about: &ApiContext,

@@ -2,8 +2,9 @@
 //!
 //! The program parses its options, starts the log, leaves the session of its parent, and runs
 //! [`causeway_holder::holder::Holder`] on the main thread until SIGTERM, SIGINT, or (without
-//! `--stay`) the release of all ports by causewayd, or 60 s without causewayd and frontends. SIGHUP
-//! is ignored. A thread waits for the signals.
+//! `--stay`) the release of all ports by causewayd, 60 s without causewayd and frontends, or the
+//! removal of its control socket while nothing is connected. SIGHUP is ignored. A thread waits for
+//! the signals.
 //!
 //! It reads no configuration file, enters no sandbox, and forwards no traffic: causewayd sends it
 //! the ports over the control connection of `--dir`. A second holder of a directory exits with

@@ -7,8 +7,9 @@
 //! links' UDP sockets are `config::sockets`.
 //!
 //! Limits of a file: 1,024 groups, ports and links each, 4,096 rules and 16,384 routes
-//! ([`causeway_model::limits`]); a longer list is a problem of the file. Names, socket paths and
-//! the addresses of a group must be unique; a rule must not name two groups.
+//! ([`causeway_model::limits`]); a longer list is a problem of the file. Names of groups, ports and
+//! links, socket paths and the addresses of a group must be unique; a rule must not name two
+//! groups. Objects of services' sections are not compared with each other.
 //!
 //! `config::read` calls it last, in its thread; without problems the values become the `Config`.
 

@@ -1,12 +1,12 @@
 //! The `[dispatch]` table as options of the fabric.
 //!
-//! Without `dispatchers` there is one for each CPU in `cpus`, up to the fabric's limit (64).
-//! Without both there is one for each two CPUs of the process: at least 1, at most
+//! Without `dispatchers` there is one for each CPU in `cpus`, of which the model accepts at most
+//! 64. Without both there is one for each two CPUs of the process: at least 1, at most
 //! [`DISPATCHERS_DEFAULT_MAX`] (8). Times are us in the file and ns in the options.
 //!
 //! The values were checked by the table of the model; this module checks nothing, reads no file and
 //! starts no thread. `config::read` calls [`options()`], `config::print` the inverse [`settings`].
-//! The table is read at the start of the daemon; a change takes effect with the next start.
+//! `POST /v1/apply` reads the table and ignores it: a change takes effect with the next start.
 
 use causeway_fabric::{Options, PollConfig};
 use causeway_model::settings::{CpuList, DispatchSettings};

@@ -8,12 +8,12 @@
 //! [`crate::run`] reads the file once, before the dispatchers start, and [`crate::api`] the text of
 //! `POST /v1/apply` and `POST /v1/config/diff`. The module changes nothing on the host and watches
 //! no file; [`Config::check_host`] only checks for the presence of files, CPUs and accounts. Names
-//! of peers are not resolved here. The values go on to [`crate::fabric::apply`], or to
-//! [`crate::plan`].
+//! of peers are not resolved here. The objects go on to [`crate::fabric::apply`], or to
+//! [`crate::plan`]; [`crate::lifecycle`] uses the settings of the daemon.
 //!
 //! The private parts: `read` reads the tables, `table` keeps the positions of keys, `check` and
 //! `sockets` compare tables, `problem` collects and prints problems, `dispatch` converts
-//! `[dispatch]`.
+//! `[dispatch]`, `print` writes a configuration. [`state`] has the text of the state file.
 
 mod check;
 mod dispatch;
@@ -147,7 +147,7 @@ impl ConfigContext {
     /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
     /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`; the state directory is systemd's
     /// `STATE_DIRECTORY`, else `/var/lib/causeway` for root, else that of the XDG base directory
-    /// specification.
+    /// specification. A relative directory counts as none.
     pub fn of_process(registered: Registered) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
         let of_unit = |key| {
@@ -202,7 +202,7 @@ impl Config {
         })
     }
 
-    /// Returns whether a link or a NIC uses an interface of this host.
+    /// Returns whether a link, or a raw socket of a port, uses an interface of this host.
     pub fn has_interface(&self) -> bool {
         let on_interface = |port: &PortSpec| port.kind.interface().is_some();
         self.links.iter().any(|link| link.interface.is_some())

@@ -1,12 +1,12 @@
 //! Prints a [`Config`] as TOML, with every default written out, for `causewayd --print-config` and
 //! `causeway config export`.
 //!
-//! Reading the text again gives an equal configuration, except for paths that are not UTF-8.
-//! Comments and the order of tables of the original file are lost: tables appear by type, objects
-//! of a type in the file's order. An MTU that follows from the links is printed as a comment,
-//! because writing it would fix it. The module prints the values that it is given, of a file or of
-//! the running state, and reads neither; the text has paths of secrets but no secrets. It cannot
-//! fail, and the length of the text is not bounded.
+//! Reading the text again on this host gives an equal configuration, except for paths that are not
+//! UTF-8. Comments and the order of tables of the original file are lost: tables appear by type,
+//! objects of a type in the file's order. An MTU that follows from the links is printed as a
+//! comment, because writing it would fix it. The module prints the values that it is given, of a
+//! file or of the running state, and reads neither; the text has paths of secrets but no secrets.
+//! It cannot fail, and the length of the text is not bounded.
 //!
 //! The callers use `Config::to_toml`: [`crate::run`] on the main thread, and
 //! [`crate::kept::Kept::export`], which puts the running objects in place of those of the file, in
@@ -30,7 +30,7 @@ use causeway_model::draft::link::LINK_FIELDS;
 /// The first keys of a table.
 const NAMES: [&str; 2] = ["name", "group"];
 
-/// Returns the whole configuration; reading it again gives an equal configuration.
+/// Returns the whole configuration.
 pub fn to_toml(config: &Config) -> String {
     let mut out = String::new();
     table(&mut out, "[daemon]", DAEMON_FIELDS, &values(&daemon(&config.daemon)));

@@ -6,8 +6,8 @@
 //! of the source text; a range outside of it is clamped. Equal problems are not merged: reporters
 //! avoid them.
 //!
-//! All parts of `config` add problems, in the thread that reads the text; `Config::parse` renders
-//! them into its error.
+//! The parts of `config` that read and check a text add problems, in the thread that reads it;
+//! `Config::parse` renders them into its error, `config::state` the first line of those of a table.
 
 use std::fmt::Write as _;
 use std::ops::Range;

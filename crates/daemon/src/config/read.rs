@@ -1,15 +1,15 @@
 //! Reads a [`Config`] from TOML by the tables of the model.
 //!
 //! [`read`] parses the text, reads each table by the fields of the model, and lets `config::check`
-//! compare them. An error of the TOML syntax ends the reading; every other problem is collected,
-//! and a value with a problem is left out of the further checks. Either the whole configuration is
-//! returned, or all problems.
+//! compare them. Errors of the TOML syntax end the reading; every other problem is collected, and a
+//! table with a problem is left out of the further checks (of `[daemon]`, `[dispatch]`, `[control]`
+//! and `[metrics]` only the key). Either the whole configuration is returned, or all problems.
 //!
-//! Defaults are filled in here: the control socket and the run directory each from the other, and
-//! the MTU of a port from the links of its group. The module opens no file and resolves no name; it
-//! asks the host only for the MTU of links, by [`ConfigContext`]. `Config::parse` is the caller, in
-//! the main thread at the start, and in the thread of a connection for `/v1/apply` and
-//! `/v1/config/diff`.
+//! Defaults are filled in here: the control socket and the run directory each from the other, the
+//! state file from the run directory, and the MTU of a port from the links of its group. The module
+//! opens no file and resolves no name; it asks the host for the MTU of links, by [`ConfigContext`],
+//! and by `config::dispatch` for the number of CPUs. `Config::parse` is the caller, in the main
+//! thread at the start, and in the thread of a connection for `/v1/apply` and `/v1/config/diff`.
 
 use std::path::{Path, PathBuf};
 

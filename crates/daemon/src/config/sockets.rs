@@ -3,8 +3,10 @@
 //!
 //! Only links over UDP are compared: streams and raw links pass. Each link is compared with the
 //! links before it, and the first conflict is reported: quadratic in the number of links. Names of
-//! peers are not resolved, so that two names of the same host pass, and an unresolved name counts
-//! as either address family. Ports that other programs use are found at the opening of the link.
+//! peers are not resolved, so that two names of the same host pass. A link to a name, without an
+//! address in `local`, has no address family yet: it conflicts with links of other kinds at its UDP
+//! port, and with such a link of its kind to the same peer. Ports that other programs use are found
+//! at the opening of the link.
 //!
 //! `config::check` calls [`check`], in the thread that reads the file. Links that are added at run
 //! time are checked by the `link` service instead.

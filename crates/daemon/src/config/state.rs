@@ -7,8 +7,9 @@
 //!
 //! [`read`] refuses a text as a whole if it is not TOML, incomplete, or of another version. A table
 //! with a problem, or a section that this daemon does not have, is an entry of
-//! [`StateText::problems`]: the other tables are used. The objects are compared neither with each
-//! other nor with the configuration; the fabric refuses those that do not fit.
+//! [`StateText::problems`]: the other tables are used. A date, or an integer of more than 64 bits,
+//! counts as a key that is not given. The objects are compared neither with each other nor with the
+//! configuration; [`crate::kept::restore`] and the fabric refuse those that do not fit.
 //!
 //! [`crate::kept`] reads the file in the thread `lifecycle` and prints it in the thread `state`.
 //! Nothing here opens a file or resolves a name, or bounds the length of the text.

@@ -7,8 +7,9 @@
 //!
 //! `config::read` reads every table of a configuration file by this module, `config::state` those
 //! of the state file, in the thread that reads the text. The functions add to the caller's
-//! `Problems` and go on: a table with a problem yields `None`, or, by [`TomlTable::parse_valid`],
-//! the values of its other keys.
+//! `Problems` and go on: a value that cannot be converted is left out of its table. A table that
+//! the model refuses yields `None`, or, by [`TomlTable::parse_valid`], the values of its other
+//! keys.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

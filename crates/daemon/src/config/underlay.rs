@@ -1,13 +1,13 @@
 //! The MTU of the IP path of a link, as far as this host knows it, in bytes.
 //!
-//! [`underlay`] asks the kernel for the MTU of the link's interface or of the route to its peer,
-//! once, when a configuration is read. It sends no packet and discovers no path MTU: a smaller MTU
-//! beyond the first hop is unknown. Names of peers are not resolved. `None` lets the caller assume
-//! its default.
+//! [`underlay`] asks the kernel for the MTU of the link's interface or of the route to its peer, at
+//! each call. It sends no packet and discovers no path MTU: a smaller MTU beyond the first hop is
+//! unknown. Names of peers are not resolved. `None` lets the caller assume its default.
 //!
 //! The function is passed to [`crate::config::ConfigContext`], so that tests replace the host;
-//! `config::read` uses it for the MTU of ports that give none, in its thread; so does `POST
-//! /v1/apply`. The `link` service measures path MTUs at run time.
+//! `config::read` calls it for the links of the group of each port, in its thread, for the daemon's
+//! file and for the text of `POST /v1/apply` and `POST /v1/config/diff`. The `link` service
+//! measures path MTUs at run time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

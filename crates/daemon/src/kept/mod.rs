@@ -2,22 +2,25 @@
 //!
 //! [`Kept`] wraps the fabric outermost, and follows each command that adds or deletes an object
 //! ([`objects`]). After a change it writes the objects that the configuration file does not list to
-//! the state file ([`writer`], [`store`], [`crate::config::state`]); the next start adds them after
+//! the state file ([`writer`], [`store`], [`crate::config::state`]); the next start adds them to
 //! those of the configuration ([`restore`]).
 //!
 //! | at the next start | |
 //! |---|---|
-//! | object of the configuration file | added; a start that cannot add it fails |
-//! | object of the state file | added afterwards; a refused object is named in the log |
+//! | object of the configuration file | added; a start at which it is refused fails |
+//! | object of the state file | added after those of its type; a refused object is logged |
 //! | object in both, with other values | as in the configuration file |
 //! | deleted or replaced at run time, and in the configuration file | as in the configuration file |
 //!
-//! A command that changes an object is executed under a lock, so that the order of changes here is
-//! that of the fabric; a refused command changes nothing here. Disk writes happen in the thread
-//! `state`; only a reply of the control API waits for them ([`ChangeScope::finish`], at most 4 s).
-//! Without a usable state file, commands are executed, and the reply says that the change is lost
-//! when causewayd ends. Services are known by their sections only: `[[SECTION]]` objects are listed
-//! anew after a request to a noun that a service registered.
+//! A command that adds or deletes a group, rule, port, link or route is executed under a lock, so
+//! that the order of changes here is that of the fabric. A refused command changes nothing here,
+//! with one exception: the deletion of a port that only the state file has removes it there, and
+//! succeeds. Disk writes happen in the thread `state`; a reply of the control API
+//! ([`ChangeScope::finish`]) and [`Kept::close`] wait for them, at most 4 s. Without a usable state
+//! file, commands are executed, and the reply of the control API says that the change is lost when
+//! causewayd ends. Services are known by their sections only: `[[SECTION]]` objects are listed anew
+//! at the end of a request of the control API that sent a command to a service, except the commands
+//! of links and routes.
 //!
 //! [`crate::lifecycle`] opens, fills and closes it: changes after [`Kept::close`] are not followed.
 //! [`crate::api`] and [`crate::vnet`] send commands in the threads of their connections.
@@ -311,7 +314,8 @@ impl Kept {
         }
     }
 
-    /// Returns the running objects as a configuration.
+    /// Returns the running objects as a configuration, with the settings of the configuration that
+    /// was read at the start, and its objects of sections that cannot be listed.
     ///
     /// # Errors
     /// The fabric or a service does not answer.
@@ -344,7 +348,7 @@ impl Kept {
     }
 
     /// Takes a configuration to which the running state was changed for the configuration file, if
-    /// the file has this text.
+    /// the file, which is read here, has this text and names no file of VNET commands.
     pub fn adopt(&self, config: &Config, text: &str) {
         let is_file = std::fs::read_to_string(&self.config_file).is_ok_and(|file| file == text);
         // The objects of a file of VNET commands are not in the configuration.
@@ -487,8 +491,9 @@ pub struct ChangeScope<'a> {
 }
 
 impl ChangeScope<'_> {
-    /// Waits until the changes are in the state file. Returns notes for the operator: changes that
-    /// do not outlast the next start, except those that were requested so.
+    /// Waits until the changes are in the state file, at most 4 s; ephemeral changes are not waited
+    /// for. Returns notes for the operator: changes that do not outlast the next start, except
+    /// those that were requested so.
     pub fn finish(self) -> Vec<String> {
         let mut touched = self.touched.into_inner().unwrap_or_else(PoisonError::into_inner);
         if touched.service {

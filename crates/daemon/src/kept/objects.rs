@@ -4,11 +4,12 @@
 //! [`RunningObjects`] follows the commands that [`super::Kept`] executes; it asks no service. Three
 //! sets describe the next start: *listed* objects of the configuration file, *kept* objects, and
 //! *retained* objects, which are in the state file and do not run now: the host refused them at the
-//! start, or an operator deleted them until the next start only.
+//! start, an operator deleted them until the next start only, or they are routes that name a
+//! deleted port or link which returns at the next start.
 //!
 //! A listed object that is deleted returns at the next start, and one that was replaced returns as
-//! the file has it: neither is kept. The number of objects is bounded by the limits of the
-//! services.
+//! the file has it: neither is kept. The limits of the fabric and of the services bound the running
+//! objects; nothing here does.
 //!
 //! The caller applies a change after the fabric has made it, in the order of the fabric: nothing is
 //! checked here. An addition replaces an object with the same identity, and ends its retention

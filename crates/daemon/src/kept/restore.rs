@@ -1,4 +1,4 @@
-//! The start: reads the state file, and adds its objects after those of the configuration file.
+//! The start: reads the state file, and adds its objects to those of the configuration file.
 //!
 //! [`Kept::open`] locks and reads the file. A file that cannot be used is moved aside and named in
 //! the log, and the daemon starts with the configuration file alone. If another causewayd has the

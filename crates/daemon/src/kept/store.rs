@@ -10,9 +10,10 @@
 //! [`StateLock`] excludes a second use of the same file, in this process or another, by flock(2) on
 //! `<name>.lock`: the second is refused at once.
 //!
-//! Calls block for as long as the file system does. [`super::restore`] reads and sets aside in the
-//! thread `lifecycle`, [`super::writer`] replaces in the thread `state`; [`crate::run`] creates the
-//! directory on the main thread. No dispatcher calls them.
+//! Calls block for as long as the file system does. [`super::restore`] makes the directory, reads
+//! and sets aside in the thread `lifecycle`, [`super::writer`] replaces in the thread `state`;
+//! [`crate::lifecycle::make_dirs`] creates the directory before, on the main thread, and ignores a
+//! failure. No dispatcher calls them.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -40,7 +41,8 @@ pub enum StateFileError {
         /// Error of the system call.
         error: io::Error,
     },
-    /// The file is no regular file, has more than 16 MiB, or belongs to another user.
+    /// The file is no regular file, has more than 16 MiB, is no UTF-8, or another user could write
+    /// it or replace it in its directory.
     #[error("{path}: {reason}")]
     Unusable {
         /// The file.
@@ -48,7 +50,7 @@ pub enum StateFileError {
         /// The reason.
         reason: String,
     },
-    /// Another daemon uses the file.
+    /// Another [`StateLock`] of the file is held.
     #[error(
         "{path} is in use by another causewayd; give this daemon another state_file in [daemon]"
     )]
@@ -92,7 +94,7 @@ impl StateLock {
     /// Takes the lock without waiting.
     ///
     /// # Errors
-    /// Another process has it, or a system call fails.
+    /// Another process, or this process, has it, or a system call fails.
     pub fn take(file: &Path) -> Result<Self, StateFileError> {
         let path = with_suffix(file, ".lock");
         let opened = OpenOptions::new()

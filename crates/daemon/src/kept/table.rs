@@ -2,15 +2,17 @@
 //!
 //! [`ObjectTable`] is one form for all types of objects, also those of services that the daemon
 //! does not know: a section, an identity and values by key. Objects with a name are identified by
-//! it, others (routes) by their values. Rules have an order instead of an identity and are no
-//! [`ObjectTable`]s. Lists keep their order and are not searched for duplicates.
+//! it, others (routes) by their values. Rules have an order instead of an identity:
+//! [`ObjectTables`] has them apart. Only [`super::objects`] makes [`ObjectTable`]s of rules, for
+//! the state file. Lists keep their order and are not searched for duplicates.
 //!
 //! The conversions are total and ask no service; only a link of a configuration that is no valid
 //! specification is left out. [`of_running`] and [`of_sections`] list the objects of a fabric: they
 //! block the calling thread until the dispatchers answer, and end with the first error.
 //!
-//! [`super::Kept`] makes the tables of commands and of the configuration; [`crate::api`] compares
-//! those of a file with those of the fabric (`POST /v1/config/diff`).
+//! [`super::Kept`] makes the tables of commands and of the configuration, and [`super::restore`]
+//! those of the state file; [`crate::api`] compares those of a file with those of the fabric (`POST
+//! /v1/config/diff`, and for services' sections `POST /v1/apply`).
 
 use std::fmt;
 use std::path::Path;
@@ -31,7 +33,8 @@ use crate::plan::{FabricState, read_running, shown};
 /// Identity of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Section of the object: `group`, `port`, `link`, `route` or that of a service.
+    /// Section of the object: `group`, `port`, `link`, `route`, that of a service, or `rule` for a
+    /// rule of the state file.
     pub section: &'static str,
     /// Name of the object, or a description that no other object of the section has.
     pub id: String,

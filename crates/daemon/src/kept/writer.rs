@@ -2,16 +2,17 @@
 //!
 //! A change requests a write ([`StateWriter::request`]) and may wait for it
 //! ([`StateWriter::wait`]); requests that arrive during a write share the next. A failed write is
-//! logged and tried again every [`STATE_RETRY`] (10 s) until it succeeds, or at once if a further
-//! change is requested. A waiter waits for at most [`STATE_WRITE_TIME_MAX`] (4 s), so that a file
-//! system that hangs delays replies and no traffic; it gets the result of the last write, which may
-//! be a later one than its own.
+//! tried again every [`STATE_RETRY`] (10 s) until it succeeds, or at once if a further change is
+//! requested; the first failure in a row is logged, and the success after it. A waiter waits for at
+//! most [`STATE_WRITE_TIME_MAX`] (4 s), so that a file system that hangs delays replies and no
+//! traffic; it gets the result of the last write, which may be a later one than its own.
 //!
 //! The writer asks for the text at the start of each write, without a lock of its own. An equal
 //! text is not written again. Requests that are not waited for are lost if the process ends first.
 //!
-//! [`super::Kept::begin`] starts the thread once, at the end of the start; `super::Kept` requests
-//! and waits in the threads of connections, and at the stop.
+//! [`super::Kept::begin`] starts the thread once, at the end of the start, and requests a write if
+//! objects of the file were dropped or merged; `super::Kept` requests in the threads of
+//! connections, where the control API waits and a VNET session does not, and waits at the stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,24 +1,25 @@
 //! The log: one line on stderr per record, as `key=value` pairs.
 //!
-//! `time=… level=info target=… msg="…" port=vm1-net`; the time (UTC) is omitted if journald reads
-//! stderr, because it adds its own.
+//! `time=… level=info target=… msg="…" port=vm1-net`; the time (UTC) is omitted if the environment
+//! has `JOURNAL_STREAM`, because journald adds its own. The report of a panic has the form of the
+//! standard library, with a backtrace if one is requested.
 //!
 //! A write to stderr blocks while the reader of the log does not read. The thread that logs
 //! therefore only formats its line and puts it into a bounded queue (`queue`,
 //! [`LOG_LINES_QUEUED_MAX`] (1,024) lines); the thread `log` writes. Lines that find the queue full
 //! are dropped, counted and reported in the log. Dispatchers may log: a line costs its formatting
-//! and an allocation. Lines of one thread keep their order. Only a panic and the last line of a
-//! failing process wait for the reader, at most 1 s.
+//! and an allocation. Lines of one thread keep their order. Only a panic, the last line of a
+//! failing process and [`flush`] wait for the reader, at most 1 s.
 //!
 //! The module neither rotates nor filters by target, and it limits no rate: code that a guest or
 //! client can make log uses [`causeway_fabric::LogLimit`]. Records before [`start`] are lost; lines
 //! in the queue are lost if the process ends without [`flush`]. The level cannot change at run
 //! time.
 //!
-//! [`crate::run`] starts the log inside the sandbox, and `causeway-holder` in its own process at
-//! level info; every crate logs through the `log` crate. `/v1/stats` and the metrics have the
-//! number of dropped lines. A second [`start`] of a process is an
-//! error, also after a start that could not create the thread.
+//! [`crate::run`] starts the log after the sandbox was entered, and `causeway-holder` in its own
+//! process at level info; every crate logs through the `log` crate. `/v1/stats` and the metrics
+//! have the number of dropped lines. A second [`start`] of a process is an error, also after a
+//! start that could not create the thread.
 
 mod queue;
 mod record;

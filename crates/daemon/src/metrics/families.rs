@@ -1,9 +1,10 @@
 //! Metrics from views: names, labels and help texts.
 //!
-//! A counter of a port becomes `causeway_port_NAME`, that of a link `causeway_link_NAME`. Counters
-//! that differ by their reason become one family with the label `reason` ([`REASON_PREFIXES`]).
-//! Help texts come from the tables of services ([`HelpTexts`]). Nothing here lists the counters of
-//! a service: a new counter has a metric without a change of this module.
+//! A counter of a port becomes `causeway_port_NAME`, that of a link `causeway_link_NAME`, that of a
+//! forward `causeway_forward_NAME`. Counters that differ by their reason become one family with the
+//! label `reason` ([`REASON_PREFIXES`]). Help texts come from the tables of services
+//! ([`HelpTexts`]). Nothing here lists the counters of a service: a new counter has a metric
+//! without a change of this module.
 //!
 //! [`super::Metrics`] calls a function for each object of a sample, once: a second call for the
 //! same object would add its samples again. The functions ask no service and cannot fail. They run
@@ -67,7 +68,7 @@ pub fn metric_of(of: CountedObject, name: &str) -> String {
     }
 }
 
-/// Adds the counters of a port or a link.
+/// Adds the counters of a port, a link or a forward.
 fn counters(
     set: &mut MetricSet,
     (of, helps): (CountedObject, &HelpTexts),

@@ -3,27 +3,28 @@
 //!
 //! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file
 //! ([`plan()`]) and executes the steps ([`execute()`]). Planning has no side effect and cannot
-//! fail; equal states have an empty plan. Objects are deleted after the objects that name them and
-//! added before them, in the order of [`StepCommand`].
+//! fail; equal states have an empty plan. The steps run in the order of [`StepCommand`]: links and
+//! ports are deleted before their groups and added after them; rules change in between.
 //!
-//! Routes are the exception, as they deny traffic too: a new route, and a route that stays while
-//! its port or link is replaced, is prepared before any port changes, and a route is deleted last.
-//! In between both sets apply together. Together they permit nothing that both deny, because the
-//! routes of the highest priority decide.
+//! Routes deny traffic too: a new route, and a route that stays while its port or link is replaced,
+//! is prepared before any port changes (a new route of a new or replaced group: before any port is
+//! added), and a route is deleted after the ports and links. In between both sets apply together.
+//! Together they permit nothing that both deny, because the routes of the highest priority decide.
 //!
 //! A changed object is deleted and added again: there is no change in place, and its frontend or
-//! peer is disconnected in between. Objects that name a replaced object are replaced too. Names are
-//! compared exactly: a renamed object is a deletion and an addition. The plan holds for the state
-//! that was read; a concurrent change shows as a refused step. The execution ends at the first
-//! refused step, and executed steps are not undone.
+//! peer is disconnected in between. Ports, links and routes of a replaced group, and routes that
+//! name a replaced port or link, are replaced too; rules and objects of services' sections are not.
+//! Names are compared exactly: a renamed object is a deletion and an addition. The plan holds for
+//! the state that was read; a concurrent change shows as a refused step. The execution ends at the
+//! first refused step, and executed steps are not undone.
 //!
 //! Objects of services' sections change last, deletions first: they may name ports, and no other
 //! object names them.
 //!
 //! `[daemon]`, `[dispatch]`, `[control]` and `[metrics]` are not planned. VNET commands have their
 //! own planner, [`crate::vnet::plan`]. [`crate::api`] plans and executes, one plan at a time, in
-//! the thread of a connection; [`crate::kept`] uses [`read_running`] alone, and `POST
-//! /v1/config/diff` [`read_running`] and [`rule_changes`].
+//! the thread of a connection; `POST /v1/config/diff` uses [`read_running`] and [`rule_changes`],
+//! [`crate::kept`] [`read_running`] and [`shown`], and [`crate::vnet`] [`shown`].
 
 mod execute;
 mod objects;
@@ -133,8 +134,7 @@ pub enum StepCommand {
 }
 
 impl StepCommand {
-    /// Returns the position in a valid order: an object is deleted after the objects that name it,
-    /// and added before them.
+    /// Returns the position in a valid order.
     fn rank(&self) -> u8 {
         match self {
             Self::RoutePrepare(_) => 0,
@@ -171,8 +171,8 @@ pub fn shown(route: &RouteSpec) -> String {
     format!("{group}: {source} > {destination}{from}, to {to}")
 }
 
-/// Two lists of named objects. Objects that do not change themselves must be replaced if an object
-/// that they name is.
+/// Two lists of named objects. Ports and links that do not change themselves must be replaced if
+/// their group is.
 struct NamedObjects<'a, T> {
     /// `group`, `port` or `link`.
     what: &'static str,

@@ -4,9 +4,9 @@
 //! changed object is deleted and added again. `plan()` calls [`note`] once per plan; both lists
 //! have only objects of sections that can be listed and deleted.
 //!
-//! The function asks no service and cannot fail. Of two objects of one identity in a list, the last
-//! counts. Order has no meaning: a moved object is no change. The function runs in the thread of
-//! the connection.
+//! The function asks no service and cannot fail. Two objects of one identity in a list are planned
+//! both, and the service refuses the second addition. Order has no meaning: a moved object is no
+//! change. The function runs in the thread of the connection.
 
 use std::collections::HashMap;
 

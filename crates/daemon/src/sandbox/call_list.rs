@@ -6,7 +6,7 @@
 //! marked. A call that a new dependency makes must be added here, or its caller sees ENOSYS: the
 //! tests of the sandbox run the daemon under the filter.
 
-/// Calls of the daemon, its libraries and the C library, on every architecture.
+/// Calls of the daemon, its libraries and the C library.
 pub const ALLOWED: &[i64] = &[
     // Memory.
     libc::SYS_brk,

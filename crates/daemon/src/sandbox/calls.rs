@@ -6,8 +6,9 @@
 //!   thread executes foreign code, and the kernel logs it.
 //! - A call that is not in the list fails with ENOSYS. The C library tries newer calls first and
 //!   falls back on that error, so a newer library works.
-//! - A listed call with arguments that are never used (a raw socket, a new process, executable
-//!   memory) fails with EPERM: name services and libraries may try it.
+//! - A listed call with arguments that are never used (a raw socket, a new process, a signal to
+//!   another process, input pushed into a terminal) fails with EPERM: name services and libraries
+//!   may try it. In dispatchers, executable memory and a change of owners or permissions fail so.
 //!
 //! Filters compare numbers, not memory: paths and addresses behind pointers are not examined; paths
 //! are Landlock's part (`super::files`). A filter holds for the calling thread and the threads that

@@ -1,9 +1,10 @@
 //! Directories that the daemon can reach: Landlock, landlock(7).
 //!
 //! Ports and links may be added while the daemon runs. The rules therefore permit more than the
-//! configured paths: sockets may be created where hosts keep runtime files ([`SOCKETS`] and the
-//! temporary directory), and the host's configuration may be read ([`READ`]). `sandbox_paths` in
-//! `[daemon]` permits more directories, for reading and writing.
+//! configured paths: sockets and files may be created and removed where hosts keep runtime files
+//! ([`SOCKETS`] and the temporary directory), the host's files below [`READ`] may be read, and the
+//! driver of TAP interfaces may be opened. `sandbox_paths` in `[daemon]` permits more directories,
+//! for reading and writing.
 //!
 //! Of the symbolic links that lead to a file of the configuration, the first `SYMLINKS_MAX` (8) are
 //! followed. Rules are bound to directories that exist now: a directory that is created later below
@@ -146,7 +147,7 @@ fn writable(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the directory of a path; `None` for `/` and relative names.
+/// Returns the directory of a path; `None` for `/`.
 fn parent(path: &Path) -> Option<PathBuf> {
     path.parent().map(Path::to_owned)
 }

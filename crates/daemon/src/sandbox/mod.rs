@@ -4,7 +4,7 @@
 //! starter, because the threads that a thread starts inherit all parts:
 //!
 //! - no new privileges by execve(2), no core dump, no ptrace(2) by the same user (`privileges`);
-//! - only the capabilities that are used; CAP_NET_RAW only with raw interfaces;
+//! - only the capabilities that are used; CAP_NET_RAW only with raw interfaces (`raw_sockets`);
 //! - Landlock: the directories in which sockets are created, and those that are read (`files`);
 //! - seccomp: the system calls that the daemon makes (`calls`). Dispatchers, which read guests'
 //!   memory, get a second filter ([`Sandbox::enter_dispatcher`]).
@@ -54,7 +54,8 @@ pub enum SandboxError {
 /// Access that the daemon needs inside the sandbox, by its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requirements {
-    /// Sockets on interfaces (AF_PACKET): links of kind `raw`, NICs with an interface.
+    /// Sockets on interfaces (AF_PACKET): as `raw_sockets` in `[daemon]` has it, else if a link or
+    /// NIC of the configuration file has an interface.
     pub raw: bool,
 }
 

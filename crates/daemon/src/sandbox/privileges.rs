@@ -15,7 +15,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use super::{Requirements, SandboxError};
 
 /// Capabilities that are kept if the daemon has them: for owners of sockets, directories of other
-/// users, ports below 1024, and buffer sizes of sockets on interfaces.
+/// users, ports below 1024, interfaces and the buffer sizes of their sockets, priorities, limits of
+/// resources, and locked memory.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -26,8 +27,8 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Drops the capabilities that `requirements` does not require. Returns false if an outer sandbox
-/// forbids the change.
+/// Forbids new privileges and core dumps, and drops the capabilities that `requirements` does not
+/// require. Returns false if an outer sandbox forbids the change of capabilities.
 ///
 /// # Errors
 /// A system call fails otherwise.

@@ -42,7 +42,7 @@ pub enum VnetCommand {
     /// Authenticates the client, as the first command of a session; a command may follow on the
     /// same line.
     Hello {
-        /// Password of the client; must equal the server's.
+        /// Password of the client; must equal the server's in a session, and is ignored in a file.
         password: Secret,
         /// Version of the language; must be [`VERSION`].
         version: String,

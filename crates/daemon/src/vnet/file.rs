@@ -6,11 +6,11 @@
 //! first refusal; changes before it remain. Between both calls the fabric may change, which shows
 //! as a refusal.
 //!
-//! A file needs no password: HELLO is optional, and only its version is checked. `DEL LINK
-//! <number>`, `LIST` and commands that need a sender's address (`REGISTERLINK`) are errors; lines
-//! after `DONE` are ignored. Peers' servers are not notified. The size of the text is limited by
-//! the callers. Without the group, or if the fabric does not answer, [`check`] returns the error of
-//! the fabric.
+//! A file needs no password: HELLO is optional, and its password is ignored. `DEL LINK <number>`,
+//! `LIST` and commands that need a sender's address (`REGISTERLINK`, `DEREGISTERLINK`) are errors;
+//! lines after `DONE` are ignored. Peers' servers are not notified. The size of the text is limited
+//! by the callers. Without the group, or if the fabric does not answer, [`check`] returns the error
+//! of the fabric.
 //!
 //! [`crate::lifecycle`] executes `vnet_file` at the start, and puts its routes in force before the
 //! ports ([`check_lines`] against the configuration); `POST /v1/vnet` ([`crate::api`]) any

@@ -30,11 +30,12 @@
 //! changes here. `DELETELINK` deletes this end and then sends `DEREGISTERLINK`. With control port
 //! 0, in files, and for TCP links only this end is created or deleted.
 //!
-//! The language has no ports, groups or rules, no links of other kinds than VNET's UDP and TCP, and
-//! no encryption: the password passes the network in plain text. Changes of a session or of `POST
-//! /v1/vnet` are kept in the state file as those of the control API are ([`crate::kept`]), the
-//! latter unless they are ephemeral; the links and routes of `vnet_file` come from that file at
-//! each start.
+//! The language changes no ports, groups or rules, and adds no links of other kinds than VNET's UDP
+//! and TCP; `LIST LINKS` shows all links of the group, `DEL LINK` deletes any of them, and a route
+//! may name any. There is no encryption: the password passes the network in plain text. Changes of
+//! a session or of `POST /v1/vnet` are kept in the state file as those of the control API are
+//! ([`crate::kept`]), the latter unless they are ephemeral; the links and routes of `vnet_file`
+//! come from that file at each start.
 //!
 //! A line from TCP passes [`server`] (bytes to lines), [`session`] (password),
 //! [`parse`](mod@parse), [`plan`] (names to specifications), and [`crate::fabric::FabricControl`];

@@ -13,7 +13,8 @@
 //! start.
 //!
 //! [`super::session`] calls it for each HELLO, with the attempts of all sessions behind a mutex;
-//! the caller gives the time. [`crate::lifecycle`] loads the password.
+//! the caller gives the time. [`crate::lifecycle`] loads the password, and `causewayd
+//! --check-config` tries to ([`crate::config::environment`]).
 
 use std::collections::HashMap;
 use std::fs::File;

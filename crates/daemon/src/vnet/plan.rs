@@ -6,18 +6,21 @@
 //! [`StepExecutor`] executes steps. Planning changes nothing in the fabric, but it resolves hosts
 //! and then blocks the calling thread; each host is resolved once per snapshot.
 //!
-//! The snapshot is not kept current: a change of another client shows as a refusal of the step.
-//! Groups other than its own are visible only for names of links, and for equal routes. A link
-//! beyond `LINKS_MAX` (1,024) of the daemon is an error of the plan, a route beyond `ROUTES_MAX`
-//! (16,384) of the plan or, if routes were not read, of its step. A second link to the same address
-//! by the same transport is an error of the plan, also with another port, and so is a link with a
-//! name that any group has. A deletion of a route needs a snapshot with routes. Of several links to
-//! a host, a deletion takes the first in the order of the `link` service; an end of a route must
-//! name one link. Peers are not notified here: [`super::session`] does that. Nothing is undone: if
-//! a step of a file fails, the steps before it remain ([`super::file`](mod@super::file)).
+//! The snapshot is not kept current: a change of another client shows as a refusal of the step. Of
+//! other groups only the names of links and the number of routes count. A link beyond `LINKS_MAX`
+//! (1,024) of the daemon is an error of the plan, a route beyond `ROUTES_MAX` (16,384) of the plan
+//! or, if routes were not read, of its step. A second link to the same address by the same
+//! transport is an error of the plan, also with another port, and so is a link with a name that any
+//! group has. A deletion of a route needs a snapshot with routes. A deletion of a link takes the
+//! link that has the word as its name, else the first to that host in the order of the `link`
+//! service; an end of a route must name one link. Peers are not notified here: [`super::session`]
+//! does that. Nothing is undone: if a step of a file fails, the steps before it remain
+//! ([`super::file`](mod@super::file)).
 //!
 //! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a
-//! snapshot per file). Configuration files are planned by [`crate::plan`].
+//! snapshot per file); [`crate::lifecycle`] makes the snapshot of the configuration before its
+//! ports and links exist ([`GroupState::before_start`]). Configuration files are planned by
+//! [`crate::plan`].
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

@@ -115,7 +115,7 @@ pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
     out
 }
 
-/// Returns the ports, one a line.
+/// Returns the ports that have a MAC address, one a line.
 pub fn devices(ports: &[&PortSpec]) -> String {
     let mut out = String::new();
     for port in ports {

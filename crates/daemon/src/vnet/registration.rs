@@ -2,9 +2,9 @@
 //! created at the other.
 //!
 //! [`register`] connects to the VNET server of the peer, sends `HELLO` with `REGISTERLINK` or
-//! `DEREGISTERLINK` on the same line, and reads the first line of the answer: at most
-//! [`VNET_LINE_BYTES_MAX`] (256) bytes, of which printable ASCII is kept. It blocks its thread for
-//! at most [`VNET_TELL_TIME_MAX`] (3 s).
+//! `DEREGISTERLINK` on the same line, and reads the first line of the answer, of which printable
+//! ASCII is kept. The read ends once [`VNET_LINE_BYTES_MAX`] (256) bytes are there, with or without
+//! a line feed. It blocks its thread for at most [`VNET_TELL_TIME_MAX`] (3 s).
 //!
 //! It is attempted once and not repeated: an error leaves the peer's end in an unknown state, and
 //! the caller decides about this end. The connection is plain TCP: the password is readable on the

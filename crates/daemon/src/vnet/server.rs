@@ -1,14 +1,15 @@
 //! The TCP server of the VNET language: one thread per connection, within bounds.
 //!
-//! The acceptor thread (`vnet`) takes a slot for each connection (`causeway_http::slots`): at
-//! most [`VNET_CONNECTIONS_MAX`] (16), and [`VNET_STRANGERS_PER_SOURCE_MAX`] (4) of one source
-//! without a valid HELLO. A connection beyond either limit takes the slot of one that has been
-//! without a valid HELLO for 1 s, which is closed; if there is none, the new connection gets an
-//! `ERROR` line and is closed. A session with a valid HELLO keeps its slot until it ends. The
-//! connection's thread (`vnet-session`) splits the bytes into lines, gives each to
-//! [`super::session`], and writes the answer. A line over [`VNET_LINE_BYTES_MAX`] (256), a HELLO
-//! after [`VNET_HELLO_TIME_MAX`] (10 s), silence for [`VNET_IDLE_TIME_MAX`] (5 min), or an answer
-//! that the client does not read for 5 s ends the session.
+//! The acceptor thread (`vnet`) takes a slot for each connection (`causeway_http::slots`): at most
+//! [`VNET_CONNECTIONS_MAX`] (16), and [`VNET_STRANGERS_PER_SOURCE_MAX`] (4) of one source without a
+//! valid HELLO. A connection beyond either limit takes the slot of one that has been without a
+//! valid HELLO for 1 s, which is closed; if there is none, the new connection gets an `ERROR` line
+//! and is closed. A session with a valid HELLO keeps its slot until it ends. The connection's
+//! thread (`vnet-session`) splits the bytes into lines, gives each to [`super::session`], and
+//! writes the answer. 259 bytes without a line feed, no valid HELLO within [`VNET_HELLO_TIME_MAX`]
+//! (10 s), silence for [`VNET_IDLE_TIME_MAX`] (5 min), or an answer that the client does not read
+//! for 5 s ends the session. A line over [`VNET_LINE_BYTES_MAX`] (256) bytes that arrives with its
+//! line feed is refused by the session.
 //!
 //! Lines of one connection are answered in order; a client may send further lines before the
 //! answer. A line without its line feed at the end of the connection is not executed; a command
@@ -197,7 +198,7 @@ enum ReceivedLine {
     End { half: bool },
     /// No complete line arrived within 10 s of the connect before HELLO, or 300 s of the last line.
     Late,
-    /// The line exceeds [`VNET_LINE_BYTES_MAX`] (256).
+    /// More bytes than [`VNET_LINE_BYTES_MAX`] (256) and a line end arrived without a line feed.
     TooLong,
 }
 

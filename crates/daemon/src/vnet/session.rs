@@ -1,10 +1,11 @@
 //! A session of the VNET language: lines in, text out. No socket and no clock of its own.
 //!
-//! [`Session::line`] parses a line, checks the password of HELLO, plans the change, registers the
-//! link with the peer's server, executes the change and returns the answer. Before a valid HELLO,
-//! the first mistake ends the session, and its answer shows nothing of the language. After it, an
-//! error is answered and the session goes on; only DONE, and a further HELLO with a wrong password
-//! or version, end it. Empty lines and comments are no mistakes.
+//! [`Session::line`] parses a line, checks the password of HELLO, plans the change, registers a new
+//! link with the peer's server, executes the change, notifies that server of a deleted link, and
+//! returns the answer. Before a valid HELLO, the first mistake ends the session, and its answer
+//! shows no command but HELLO. After it, an error is answered and the session goes on; only DONE,
+//! and a further HELLO that is refused (password, delay or version), end it. Empty lines and
+//! comments are no mistakes.
 //!
 //! A call blocks its thread for the time of the fabric, of a resolver, and of the peer's server. A
 //! command is not atomic: a peer that was registered keeps its end if the undo of a failed addition

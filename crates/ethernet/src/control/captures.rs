@@ -1,9 +1,10 @@
 //! The captures of all groups, which clients fetch in parts.
 //!
-//! A shard writes each [`Recording`], and for a port of another service that service's shard: beside
-//! the frames of the port (the queue pairs of an adapter), or alone for a port without frames (the
-//! packets of a vsock port); this module, on the threads of the control socket, numbers,
-//! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
+//! A shard of this service writes a [`Recording`] of frames. For a port of another service that
+//! service's shard writes too: beside the frames of the port (the queue pairs of an adapter), or
+//! alone for a port without frames (the packets of a vsock port). This module numbers, serves and
+//! ends the recordings, on the threads of the control socket, and ends idle recordings also in the
+//! tick (`crate::control`). At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
 //! refused, as is a capture in a group with [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A
 //! capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its copies. The
 //! module reads no frame and does not wait for copies: a fetch may return no bytes. Fetched bytes

@@ -1,13 +1,14 @@
 //! The controller of the service: routes, captures and traffic matrices of all groups.
 //!
-//! It runs on the threads of the control socket, one call at a time, keeps the configuration, and
-//! sends each change to the shard concerned as a request (`crate::request`). An answer waits for
-//! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
-//! are configured by the link service, which reports deleted links here. Routes are deleted with
-//! the port or link that they name, unless they are prepared (`routes`), and idle captures end at a
-//! tick, once a second. In a group without ports with frames and without links a route that is not
-//! prepared, a capture of frames and the traffic matrix are refused: no shard exists that could
-//! answer.
+//! The controller runs on the thread that sent the command (of the control socket, of a VNET
+//! session, or `lifecycle`) and at ticks on a thread of the fabric, one call at a time, keeps the
+//! configuration, and sends each change to the shard concerned as a request (`crate::request`). An
+//! answer waits for the shard's dispatcher. The controller touches no frame and writes no
+//! configuration file. Links are configured by the link service, which reports deleted links here.
+//! Routes are deleted with the port or link that they name, unless they are prepared (`routes`),
+//! and idle captures end at a tick, once a second while captures exist, or with the next capture
+//! command. In a group without ports with frames and without links a route that is not prepared, a
+//! capture of frames and the traffic matrix are refused: no shard exists that could answer.
 
 mod captures;
 mod routes;

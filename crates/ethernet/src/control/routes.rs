@@ -1,12 +1,12 @@
 //! The routes of all groups, as the operator configured them.
 //!
-//! The module, on the threads of the control socket, validates and numbers routes and sends them to
+//! The module, on the threads of `crate::control`, validates and numbers routes and sends them to
 //! the shards, which apply them ([`crate::route`]). The target of a route, and its ingress if it
-//! names one, must exist and be in its group. At most [`ROUTES_MAX`] (16,384) routes exist in all
-//! groups together. A route that exceeds the bound or equals another is refused, and so is a route
-//! in a group without shard (without net ports and links). A route is deleted with its port or
-//! link. A shard that opens receives the forwarding mode of its group, and the routes that are left
-//! ([`Routes::configure`]), before its first port.
+//! names one, must exist and be in its group. [`Routes::add`] accepts a new route while fewer than
+//! [`ROUTES_MAX`] (16,384) exist in all groups together. A route that exceeds the bound or equals
+//! another is refused, and so is a route in a group without shard (without ports with frames and
+//! links). A route is deleted with its port or link. A shard that opens receives the forwarding
+//! mode of its group, and the routes that are left ([`Routes::configure`]), before its first port.
 //!
 //! A *prepared* route ([`Routes::prepare`]) is in force before its ports and links exist, and stays
 //! while they are replaced, so that no port is served without the routes of the operator. The shard
@@ -14,8 +14,9 @@
 //! route; a plan that failed leaves its routes prepared, and they go on to apply. With those that a
 //! plan replaces, at most twice [`ROUTES_MAX`] routes exist.
 //!
-//! The module does not forward, and counts no hits: shards do, and [`Routes::list`] asks them.
-//! Routes are not stored: a daemon that starts has those of its configuration file only.
+//! The module does not forward, and counts no hits: shards do, and [`Routes::list`] asks them. It
+//! stores no routes on disk: a daemon that starts sends those of its configuration file, its file
+//! of VNET commands and its state file.
 
 use std::collections::{BTreeMap, HashMap};
 

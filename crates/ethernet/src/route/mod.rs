@@ -17,7 +17,7 @@
 //! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another
 //! pair costs a scan of the routes that name its source, those that name its destination, and those
 //! that name neither; the result is cached, also when no route matches. The cache is cleared
-//! between batches when it is full, and whenever a route changes.
+//! between batches when it is full, and whenever a route, a port or a link comes or goes.
 
 mod priority;
 mod station_policy;

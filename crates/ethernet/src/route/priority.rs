@@ -1,11 +1,11 @@
 //! Route priorities: VNET/P's `priority_map`.
 //!
-//! `RouteTable` computes the priority of a route once, when the operator adds the route. The
-//! priority depends on the kinds of source and destination only, not on the ingress or the order of
-//! the routes, and the operator cannot set it. It is 3 to 8, the highest for a route with one
-//! source address and with any destination or one destination address, and [`NEVER`] (-1) for a
-//! route whose source or destination is `none`. The module matches addresses; it resolves no
-//! egress. All of it runs in the dispatcher's thread of the group.
+//! `RouteTable` computes the priority of a route when the route enters the table. The priority
+//! depends on the kinds of source and destination only, not on the ingress or the order of the
+//! routes, and the operator cannot set it. It is 3 to 8, the highest for a route with one source
+//! address and with any destination or one destination address, and [`NEVER`] (-1) for a route
+//! whose source or destination is `none`. The module matches addresses; it resolves no egress. All
+//! of it runs in the dispatcher's thread of the group.
 
 use causeway_model::MacMatch;
 use causeway_wire::ethernet;

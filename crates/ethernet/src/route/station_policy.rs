@@ -4,7 +4,9 @@
 //! publishes with each change of the routes and of the members. The service of the stations
 //! (`causeway-hca`) consults it, in another thread, for traffic that is no frame: queue pairs reach
 //! the stations that frames would reach. The result is that of [`super::RouteTable`]; it is not
-//! counted as a hit.
+//! counted as a hit. A station that has not joined or has left reaches none, and is reached by none
+//! ([`Denial::NoRoute`]). Without routes, in a group that forwards by addresses, there is no
+//! policy.
 //!
 //! # Budget
 //! A copy has 64 bytes a route. A check scans all routes; the caller keeps its result until the
