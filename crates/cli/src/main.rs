@@ -60,21 +60,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns the value of an option in `--option VALUE` or `--option=VALUE`.
+fn option_value(words: &[String], option: &str) -> Option<String> {
+    words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(option)? {
+        "" => words.get(at.saturating_add(1)).cloned(),
+        rest => rest.strip_prefix('=').map(str::to_owned),
+    })
+}
+
 /// Adds the daemon's kinds of ports if the command line may name a kind that this release does not
 /// have: for `port add --kind KIND`, and for help, manual pages and completions with `--control` or
-/// `CAUSEWAY_CONTROL`. Options of the form `--kind=KIND` are not found. Without an answer of the
-/// daemon nothing is added.
+/// `CAUSEWAY_CONTROL`. Without an answer of the daemon nothing is added.
 fn load_kinds() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let value_of = |option: &str| {
-        let at = words.iter().position(|word| word == option)?;
-        words.get(at.saturating_add(1)).cloned()
-    };
+    let value_of = |option: &str| option_value(&words, option);
     let prefix = |word: &String, of: &str| !word.is_empty() && of.starts_with(word.as_str());
     let names_new_kind = words.iter().any(|word| prefix(word, "add"))
         && value_of("--kind").is_some_and(|kind| !args::options::is_known(&kind));
     let prints_definition =
-        words.iter().any(|word| word == "man" || word == "completion" || word == "--help");
+        words.iter().any(|word| ["man", "completion", "--help", "-h"].contains(&word.as_str()));
     let control = value_of("--control").or_else(|| std::env::var("CAUSEWAY_CONTROL").ok());
     if !(names_new_kind || prints_definition && control.is_some()) {
         return;
@@ -84,5 +88,23 @@ fn load_kinds() {
     // Without an answer the command line is parsed with the kinds of this release only.
     if let Ok(kinds) = client.get("/v1/kinds").and_then(|value| client::view(&value)) {
         args::options::add_kinds(kinds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::option_value;
+
+    #[test]
+    fn option_values_are_found_in_both_forms() {
+        let of = |text: &str| {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            option_value(&words, "--kind")
+        };
+        assert_eq!(of("port add x --kind new --group g").as_deref(), Some("new"));
+        assert_eq!(of("port add x --kind=new").as_deref(), Some("new"));
+        assert_eq!(of("port add x --kinds=old --kind=new").as_deref(), Some("new"));
+        assert_eq!(of("port add x --kind"), None);
+        assert_eq!(of("port add x --group kind"), None);
     }
 }

@@ -72,8 +72,8 @@ pub enum Reason {
     /// The dispatcher still uses memory that the frontend unmapped, or state before a reset, or has
     /// not resumed the device.
     #[error(
-        "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, so that its \
-         frontend is disconnected and its memory withdrawn: another port or a service keeps the dispatcher's thread busy"
+        "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, or a resumption \
+         within its limit, so that its frontend is disconnected and its memory withdrawn: another port or a service keeps the dispatcher's thread busy"
     )]
     DispatcherLate,
     /// As [`Self::DispatcherLate`], and the host refused to withdraw the memory from the

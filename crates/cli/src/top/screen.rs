@@ -108,6 +108,10 @@ fn draw_head(frame: &mut Frame<'_>, app: &App, listing: &Listing, area: Rect) {
     let by = listing.columns.get(order.column).map_or("", |column| column.head);
     let reversed = if order.is_reversed { ", reversed" } else { "" };
     second.push(Span::raw(format!(" by {by}{reversed}")));
+    // Without lines, the table has the remark.
+    if let Some(remark) = listing.remark.as_ref().filter(|_| !listing.lines.is_empty()) {
+        second.push(Span::styled(format!("  {remark}"), Style::new().fg(Color::Yellow)));
+    }
     frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second)]), area);
 }
 

@@ -255,6 +255,10 @@ fn top_screens_of_every_size_are_drawn() {
     assert!(!narrow[2].contains("CREDIT"), "columns of a low rank are left out");
     let wide = screen(&app, 200, 24);
     assert!(wide[2].contains("GROUP") && wide[2].contains("CREDIT-BACK"), "{wide:#?}");
+    assert!(!wide[1].contains("Only the first"), "all connections are shown");
+    app.report.has_more_connections = true;
+    let cut = screen(&app, 200, 24);
+    assert!(cut[1].contains("Only the first 1000 connections"), "{cut:#?}");
 }
 
 #[test]

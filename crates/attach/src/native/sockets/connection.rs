@@ -3,9 +3,9 @@
 //!
 //! [`super::Sockets`] passes each received packet to [`NativeConnection::handle_packet`] and sends
 //! the returned reply. The module sends nothing itself and has no time-outs. If the peer sends more
-//! than its credit of [`NATIVE_BUFFER_BYTES`] (256 KiB), or a packet that the state does not allow
-//! (also a second request or response), this end resets the connection; bytes received before can
-//! still be read. Packets for an ended connection are ignored. Counts are modulo 2^32. It runs in
+//! than its credit of [`NATIVE_BUFFER_BYTES`] (256 KiB), more than 262,144 messages that are not
+//! taken, fewer bytes than a header states, or a packet that the state does not allow (also a second
+//! request or response), this end resets the connection; bytes received before can still be read. Packets for an ended connection are ignored. Counts are modulo 2^32. It runs in
 //! the thread that calls [`super::Sockets`].
 
 use std::collections::VecDeque;
@@ -100,7 +100,13 @@ impl NativeConnection {
             }
             (ConnectionState::Open, Op::Data) => {
                 let received = self.received.wrapping_add(header.len);
-                if received.wrapping_sub(self.consumed) > NATIVE_BUFFER_BYTES {
+                let is_whole = data.len() == header.len as usize;
+                // An empty message takes no credit.
+                let ends = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
+                if !is_whole
+                    || ends >= NATIVE_BUFFER_BYTES
+                    || received.wrapping_sub(self.consumed) > NATIVE_BUFFER_BYTES
+                {
                     self.state = ConnectionState::Ended { reset: true };
                     return Some((Op::Reset, 0));
                 }
@@ -219,5 +225,36 @@ impl NativeConnection {
         let mut message = vec![0; end.wrapping_sub(self.consumed) as usize];
         self.take_bytes(&mut message);
         Some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(len: u32, flags: u32) -> Header {
+        Header { len, flags, ..Header::default() }
+    }
+
+    #[test]
+    fn native_connection_bounds_empty_messages_that_nobody_takes() {
+        let mut connection = NativeConnection::new(ConnectionState::Open);
+        for _ in 0..NATIVE_BUFFER_BYTES {
+            assert_eq!(connection.handle_packet(&data(0, SEQ_EOM), Op::Data, &[]), None);
+        }
+        let answer = connection.handle_packet(&data(0, SEQ_EOM), Op::Data, &[]);
+        assert_eq!(answer, Some((Op::Reset, 0)));
+        assert_eq!(connection.ends.len(), NATIVE_BUFFER_BYTES as usize);
+        assert_eq!(connection.take_message(), Some(Vec::new()), "what came before can be received");
+    }
+
+    #[test]
+    fn native_connection_is_reset_by_a_header_that_states_more_than_arrived() {
+        let mut connection = NativeConnection::new(ConnectionState::Open);
+        assert_eq!(connection.handle_packet(&data(3, SEQ_EOM), Op::Data, b"abc"), None);
+        let answer = connection.handle_packet(&data(9, SEQ_EOM), Op::Data, b"def");
+        assert_eq!(answer, Some((Op::Reset, 0)));
+        assert_eq!(connection.take_message().as_deref(), Some(&b"abc"[..]));
+        assert_eq!(connection.take_message(), None, "no message of zeros");
     }
 }
