@@ -3,6 +3,7 @@
 use causeway_channel::mx_rings::{layout, write_request};
 use causeway_wire::local::{ClientMessage, DaemonMessage};
 use causeway_wire::mx::{Event, Request, Token};
+use causeway_wire::session::SessionMessage;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::rig::{Endpoint, Guest, Host, PAGE, Process, Scattered, at, soon};
@@ -84,6 +85,37 @@ fn endpoints_of_a_process_that_ends_close_over_several_turns() {
     // The numbers are free.
     let mut next = guest.attach();
     assert_eq!(next.try_open(&guest, 7, endpoints[7].memory.offer), 0);
+    assert_eq!(host.fault("m1"), "");
+}
+
+#[test]
+fn hostile_region_of_an_endpoint_without_rings_is_refused_and_the_session_goes_on() {
+    const ENDPOINTS: u8 = 60;
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let mut process = guest.attach();
+    let rings = guest.adjacent(layout().bytes() as u64);
+    let region = guest.adjacent(2 * PAGE);
+    let offer = |endpoint| {
+        let message = ClientMessage::Region { tag: 3, endpoint, len: region.offer.len };
+        SessionMessage { message, offer: Some(region.offer) }.emit()
+    };
+    for round in 0..16 {
+        let shared = guest.reregister(&rings);
+        for number in 0..ENDPOINTS {
+            assert_eq!(process.try_open(&guest, number, shared), 0);
+        }
+        // All lose their rings at once, and close over several turns.
+        let (before, after) = (round % 8, 8);
+        (0..before).for_each(|_| process.post(&guest, &offer(ENDPOINTS - 1)));
+        guest.deregister(&shared);
+        (0..after).for_each(|_| process.post(&guest, &offer(ENDPOINTS - 1)));
+        for answer in 0..before + after {
+            let DaemonMessage::Region { tag: 3, code, .. } = process.hear(&guest) else { panic!() };
+            assert!(code == NO_RESOURCES || code == 0 && answer < before, "{code}");
+        }
+        host.wait("m1", "endpoints", 0);
+    }
     assert_eq!(host.fault("m1"), "");
 }
 
