@@ -1,6 +1,7 @@
 //! What guests may have at a time, and the time that the end of it takes from others.
 
 use causeway_channel::mx_rings::{layout, write_request};
+use causeway_model::{Mac, MxPeer, MxSpec, MxUdp, PortKind};
 use causeway_wire::local::{ClientMessage, DaemonMessage};
 use causeway_wire::mx::{Event, Request, Token};
 use causeway_wire::session::SessionMessage;
@@ -144,4 +145,24 @@ fn hostile_guest_does_not_take_the_number_of_a_process_of_the_host() {
     drop(lock);
     // The next check finds that the process ended.
     soon(|| liar.try_open(&guest, 5, rings.offer) == 0, "the number stays reserved");
+}
+
+#[test]
+fn nic_that_knows_the_maximum_of_nics_names_the_neighbour_that_it_does_not_reach() {
+    let host = Host::new();
+    let peer = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        MxPeer { mac: Mac([2, 0, 0, 9, high, low]), name: None }
+    };
+    let [listen, peers] = ["127.0.0.1:0", "127.0.0.1:9"].map(|text| text.parse().unwrap());
+    let udp = Some(MxUdp { listen, peers: vec![peers] });
+    let local = MxSpec::local(Mac([2, 0, 0, 0, 2, 1]), "m1:0".into());
+    let full = MxSpec { udp, peers: (0..1024).map(peer).collect(), ..local };
+    host.add("m1", PortKind::of(full)).unwrap();
+    assert_eq!(host.port("m1").notice, None);
+    let next = MxSpec::local(Mac([2, 0, 0, 0, 2, 2]), "m2:0".into());
+    host.add("m2", PortKind::of(next)).unwrap();
+    let notice = host.port("m1").notice.unwrap();
+    assert!(notice.contains("does not reach the NIC of m2"), "{notice}");
+    assert_eq!(host.port("m2").notice, None);
 }
