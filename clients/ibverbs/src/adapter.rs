@@ -14,8 +14,8 @@ use crate::abi;
 use crate::error::Error;
 use crate::library::Library;
 
-/// Most GIDs of a port that are searched; a position above 255 ends the search, too.
-const GIDS_MAX: u32 = 1024;
+/// GIDs of a port that are searched, as many as the emulated adapter has and a [`Gid`] can name.
+const GIDS_MAX: u32 = 256;
 
 /// The process that created an object. Only this process destroys it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

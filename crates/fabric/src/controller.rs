@@ -71,6 +71,9 @@ pub trait Controller: Send + fmt::Debug {
         None
     }
 
+    /// Forgets a deleted group, which has no ports and shards: a later group may have its name.
+    fn group_deleted(&mut self, _group: &Name) {}
+
     /// Adds objects of the service to the view of a group.
     fn extend_group(&self, _view: &mut GroupView) {}
 

@@ -21,9 +21,9 @@
 //! caller gets an error.
 //!
 //! The registry chooses the shards and sends the orders. If a turn fails with an error of the host,
-//! or panics, the thread ends, and the fabric stops the other dispatchers, which close their ports.
-//! The ports of the failed dispatcher are dropped: their connections close and their sockets are
-//! removed, but their services are not called.
+//! or panics, the thread ends, and the fabric stops the other dispatchers. No port is closed then:
+//! all shards stay as they are until the process ends, as at a crash of the process, so that held
+//! frontends and the records of adapters are there for the next causewayd.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -76,8 +76,10 @@ pub(crate) struct Worker {
     orders: SyncSender<Order>,
     /// Eventfd that wakes the dispatcher for an order or the stop.
     doorbell: OwnedFd,
-    /// The dispatcher is to close its ports and end.
+    /// The dispatcher is to end.
     stop: AtomicBool,
+    /// The dispatcher leaves its ports as they are when it ends.
+    keeps_ports: AtomicBool,
     /// State that the dispatcher publishes.
     pub gauges: Gauges,
     /// CPU to which the thread is bound.
@@ -138,6 +140,12 @@ impl Worker {
         self.stop.store(true, Ordering::Release);
         self.ring();
     }
+
+    /// Requests the dispatcher to end and to leave its ports as they are.
+    pub(crate) fn abandon(&self) {
+        self.keeps_ports.store(true, Ordering::Release);
+        self.stop();
+    }
 }
 
 /// The state that the dispatcher's thread owns.
@@ -185,8 +193,9 @@ impl Dispatcher {
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = poller.watch(doorbell.as_fd(), WatchToken::Order, Trigger::Doorbell)?;
         let (orders, inbox) = sync_channel(ORDERS_WAITING_MAX);
-        let (stop, gauges) = (AtomicBool::new(false), Gauges::default());
-        let worker = Arc::new(Worker { orders, doorbell, stop, gauges, cpu });
+        let [stop, keeps_ports] = [(); 2].map(|()| AtomicBool::new(false));
+        let gauges = Gauges::default();
+        let worker = Arc::new(Worker { orders, doorbell, stop, keeps_ports, gauges, cpu });
         let mut shards = ShardTable::new(poller, SpinBudget::new(spin_ns), start);
         shards.turn_times = worker.gauges.turn_times.clone();
         let dispatcher = Self {
@@ -210,8 +219,9 @@ impl Dispatcher {
         Ok((dispatcher, worker))
     }
 
-    /// Serves until [`Worker::stop`]; then closes all ports and removes their sockets.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    /// Serves until [`Worker::stop`]; then closes all ports and removes their sockets. After
+    /// [`Worker::abandon`] and after an error the ports are open.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
         if let Some(cpu) = self.worker.cpu {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu);
@@ -224,6 +234,17 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Ends the dispatcher without closing its ports: shards and connections stay as they are until
+    /// the process ends. Waiting orders are dropped.
+    pub(crate) fn leave_ports(self) {
+        std::mem::forget(self.shards);
+    }
+
+    /// Returns whether the ports stay open at the end ([`Worker::abandon`]).
+    pub(crate) fn keeps_ports(&self) -> bool {
+        self.worker.keeps_ports.load(Ordering::Acquire)
+    }
+
     /// Makes the calling thread the dispatcher's thread.
     pub(crate) fn begin(&mut self) {
         self.shards.number = source_doorbell::register_dispatcher();
@@ -232,11 +253,11 @@ impl Dispatcher {
 
     /// Reads the kernel's events if it is time to, and waits for an event if there is no other work
     /// and `waits` is set; then serves each busy group. Returns false once the dispatcher was
-    /// stopped and all ports are closed.
+    /// stopped and all ports are closed, or are to stay open.
     pub(crate) fn turn(&mut self, waits: bool) -> io::Result<bool> {
         if self.worker.stop.load(Ordering::Acquire) {
-            for (_, shard) in self.shards.shards() {
-                shard.close_all();
+            if !self.keeps_ports() {
+                self.shards.shards().for_each(|(_, shard)| shard.close_all());
             }
             return Ok(false);
         }

@@ -6,15 +6,17 @@
 //! threads and never passes through here.
 //!
 //! Commands are executed one after the other and block their caller; a dispatcher's own thread must
-//! not send a command, as the dispatcher would wait for itself. This crate starts further threads:
-//! a balancer if there are at least two dispatchers, a ticker while a controller needs ticks
-//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`; each dispatcher has a
-//! [`Watchdog`] with a thread of its own. If a dispatcher fails or panics, the others close their
-//! ports and end, and [`Fabric::wait`] returns the error. [`ManualFabric`] is for a caller with its
-//! own event loop; it has one dispatcher, which the caller's thread turns, and neither balancer nor
-//! sampler. After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
+//! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
+//! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
+//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
+//! panics, all stop, and [`Fabric::wait`] returns the error. Then no port is closed, and the caller must
+//! end the process, which has the effect of its crash: only so do held frontends and the records of
+//! adapters stay for the next process. [`ManualFabric`]
+//! is for a caller with its own event loop; it has one dispatcher and starts no thread for it.
+//! After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -110,6 +112,12 @@ impl Handle {
         }
     }
 
+    /// Requests every dispatcher to end, because one has failed, and to leave its ports as they are.
+    fn abandon(&self) {
+        self.0.stopped.store(true, Ordering::Release);
+        self.0.workers.iter().for_each(|worker| worker.abandon());
+    }
+
     /// Locks the registry; waits for the present command.
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
         // After a panic the registry still matches the shards that the dispatchers serve.
@@ -134,11 +142,7 @@ impl Fabric {
         let mut fabric = Self { handle, threads: Vec::new(), balancer: None };
         for (number, dispatcher) in made.into_iter().enumerate() {
             let handle = fabric.handle.clone();
-            let serve = move || {
-                // A dispatcher that ends stops the others: its ports are no longer served.
-                let _end = StopOnDrop(handle);
-                dispatcher.run()
-            };
+            let serve = move || serve(dispatcher, &handle);
             let name = format!("dispatcher-{number}");
             fabric.threads.push(thread::Builder::new().name(name).spawn(serve)?);
         }
@@ -158,7 +162,7 @@ impl Fabric {
     /// Waits until the fabric is stopped.
     ///
     /// # Errors
-    /// A dispatcher failed; all dispatchers were stopped then.
+    /// A dispatcher failed; all dispatchers were stopped then, and the ports are open.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -167,9 +171,7 @@ impl Fabric {
     fn join(&mut self) -> io::Result<()> {
         let mut ended = Ok(());
         for thread in self.threads.drain(..) {
-            let outcome = thread.join();
-            ended = ended
-                .and(outcome.unwrap_or_else(|_| Err(io::Error::other("a dispatcher panicked"))));
+            ended = ended.and(thread.join().unwrap_or_else(|_| Err(panicked())));
         }
         if let Some(balancer) = self.balancer.take() {
             balancer.thread().unpark();
@@ -245,13 +247,25 @@ impl ManualFabric {
     }
 }
 
-/// Stops all dispatchers when dropped: at the end or panic of a dispatcher.
-struct StopOnDrop(Handle);
+/// Returns the error for a panic of a dispatcher.
+fn panicked() -> io::Error {
+    io::Error::other("a dispatcher panicked")
+}
 
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
+/// Runs a dispatcher, and stops the others at its end: its ports are no longer served. Ports are
+/// closed only if all dispatchers end without a failure.
+fn serve(mut dispatcher: Dispatcher, handle: &Handle) -> io::Result<()> {
+    // A shard in which a dispatcher panicked is not used any more.
+    let run = panic::catch_unwind(AssertUnwindSafe(|| dispatcher.run()));
+    let ended = run.unwrap_or_else(|_| Err(panicked()));
+    match &ended {
+        Ok(()) => handle.stop(),
+        Err(_) => handle.abandon(),
     }
+    if ended.is_err() || dispatcher.keeps_ports() {
+        dispatcher.leave_ports();
+    }
+    ended
 }
 
 /// Moves shards off busy dispatchers, every [`BALANCE_MS`] (1 s), until the fabric is stopped.

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_attach::Model;
 use causeway_fabric::{
@@ -10,8 +11,8 @@ use causeway_fabric::{
     ServiceRegistration, ShardKey,
 };
 use causeway_model::{
-    Answer, Command, CommandError, GroupView, Name, PortSpec, RequestDispatch, ServiceRequest,
-    TypedRequest,
+    Answer, Command, CommandError, GroupView, KindDefinition, Name, PortKind, PortSpec,
+    RequestDispatch, ServiceRequest, TypedRequest, VsockSpec,
 };
 
 /// A service whose shards each add numbers.
@@ -226,4 +227,92 @@ fn registration_that_is_absent_is_reported_to_the_caller() {
     let without = started(&[adder]);
     let refused = open(&without, "a", "red").unwrap_err().to_string();
     assert!(refused.starts_with("no service answers ") && refused.ends_with("::Open"), "{refused}");
+}
+
+/// Ports whose removal a [`Keeper`] saw.
+static REMOVED: AtomicUsize = AtomicUsize::new(0);
+
+/// A service with ports, which panics at a request.
+#[derive(Debug)]
+struct Keeper;
+
+const KINDS: &[&KindDefinition] = &[&causeway_model::port::VSOCK];
+const KEEPER: ServiceRegistration = ServiceRegistration::new("keeper", || Box::new(Keeper))
+    .with_kinds(KINDS)
+    .with_controller(|| Box::new(KeeperController));
+
+/// Makes the shard of a group panic.
+#[derive(Debug)]
+struct Panic(Name);
+
+impl TypedRequest for Panic {
+    type Answer = ();
+}
+
+impl Service for Keeper {
+    fn model(&self, _: &PortSpec) -> Model {
+        Model::new(1, 0, Vec::new())
+    }
+
+    fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn removed(&mut self, _: &mut Context<'_>, _: PortId) {
+        REMOVED.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    fn ask(&mut self, _: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|Panic(group)| panic!("the test ends group {group}"))
+    }
+}
+
+#[derive(Debug)]
+struct KeeperController;
+
+impl Controller for KeeperController {
+    fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
+            .on(|Panic(group)| control.ask(&ShardKey::new(&group, "keeper"), Panic(group.clone())))
+    }
+}
+
+/// Starts two dispatchers, each with a group that has a port.
+fn with_ports(dir: &std::path::Path) -> Fabric {
+    let fabric = started(&[KEEPER]);
+    for (group, cid) in [("red", 3), ("blue", 4)] {
+        let spec = PortSpec {
+            name: name(group),
+            group: name(group),
+            socket: dir.join(group),
+            memory_max: None,
+            access: Default::default(),
+            kind: PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None }),
+        };
+        fabric.handle().call(Command::PortAdd(spec)).unwrap();
+    }
+    fabric
+}
+
+#[test]
+fn dispatcher_that_panics_ends_all_and_closes_no_port() {
+    let dir = std::env::temp_dir().join(format!("causeway-registration-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let stopped = with_ports(&dir);
+    stopped.handle().stop();
+    stopped.wait().unwrap();
+    assert_eq!(REMOVED.swap(0, Ordering::SeqCst), 2, "a stop closes the ports");
+    let fabric = with_ports(&dir);
+    let handle = fabric.handle();
+    let refused = handle.ask(Panic(name("red"))).unwrap_err().to_string();
+    assert!(refused.contains("has stopped"), "{refused}");
+    let ended = fabric.wait().unwrap_err().to_string();
+    let left = std::fs::read_dir(&dir).unwrap().count();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(ended, "a dispatcher panicked");
+    assert_eq!((REMOVED.load(Ordering::SeqCst), left), (0, 2), "the ports are as in a crash");
 }

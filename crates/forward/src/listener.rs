@@ -4,16 +4,16 @@
 //! [`crate::Relay::run`] then accepts without blocking. A name with several TCP addresses is
 //! listened at the first address that the kernel accepts, and at no other. A Unix socket that no
 //! process listens at any more is replaced; a socket that a process serves, this process included,
-//! and a file of another type are left alone and refused. The file at the path of a Unix socket is
-//! removed when the listener is dropped, also if another has replaced it.
+//! and a file of another type are left alone and refused. The file of a Unix socket is removed when
+//! the listener is dropped, unless another file has replaced it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::limits::BACKLOG;
 use crate::{ForwardError, SocketAddress};
@@ -24,7 +24,21 @@ pub(crate) struct Listener {
     /// The non-blocking socket.
     fd: OwnedFd,
     /// The file of a Unix socket.
-    path: Option<PathBuf>,
+    file: Option<SocketFile>,
+}
+
+/// The file of a Unix socket, which another process may replace.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode; `None` if the file was gone at once.
+    identity: Option<(u64, u64)>,
+}
+
+/// Returns device and inode of the file at a path.
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 impl Listener {
@@ -37,7 +51,9 @@ impl Listener {
         if let Some(path) = address.listening_path() {
             remove_stale(&path)?;
             let listener = UnixListener::bind(&path).map_err(failed)?;
-            let bound = Self { fd: listener.into(), path: Some(path) };
+            let identity = identity_of(&path);
+            let file = Some(SocketFile { path, identity });
+            let bound = Self { fd: listener.into(), file };
             rustix::io::ioctl_fionbio(&bound.fd, true).map_err(|e| failed(e.into()))?;
             return Ok(bound);
         }
@@ -47,32 +63,31 @@ impl Listener {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for at in all {
             match listen_tcp(*at) {
-                Ok(fd) => return Ok(Self { fd, path: None }),
+                Ok(fd) => return Ok(Self { fd, file: None }),
                 Err(error) => last = error,
             }
         }
         Err(failed(last))
     }
 
-    /// Accepts a connection; `None` if none waits, or the client left before the accept.
+    /// Accepts a connection; `None` if none waits.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionAborted`] if the client left before it was accepted, and
+    /// [`io::ErrorKind::Interrupted`]: others may wait. Otherwise the kernel has no room.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         use rustix::net::SocketFlags;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.fd, flags) {
             Ok(fd) => {
-                if self.path.is_none() {
+                if self.file.is_none() {
                     // Of a socket that ended meanwhile; reading reports it.
                     let _ = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
                 }
                 Ok(Some(fd))
             }
-            Err(error) => match io::Error::from(error) {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                // The client left before it was accepted.
-                error if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-                error => Err(error),
-            },
+            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -85,8 +100,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // An operator may have removed it; the next start replaces a stale file.
+        if let Some(SocketFile { path, identity: Some(own) }) = &self.file
+            && identity_of(path) == Some(*own)
+        {
+            // The next start replaces a file that stays.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -105,6 +122,11 @@ fn listen_tcp(at: std::net::SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
+/// Connects to a Unix socket, without waiting for room in the queue of its listener.
+fn connect(path: &Path) -> io::Result<()> {
+    Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?.connect(&SockAddr::unix(path)?)
+}
+
 /// Removes the socket of a process that ended.
 fn remove_stale(path: &Path) -> Result<(), ForwardError> {
     let in_use = || ForwardError::InUse { path: path.display().to_string() };
@@ -118,7 +140,7 @@ fn remove_stale(path: &Path) -> Result<(), ForwardError> {
             ),
         });
     }
-    match UnixStream::connect(path) {
+    match connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             // A file that vanished meanwhile needs no removal.
             let _ = std::fs::remove_file(path);

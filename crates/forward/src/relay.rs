@@ -17,6 +17,7 @@
 //! `causeway forward`; the process has one relay.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -321,6 +322,8 @@ impl Relay {
                         self.insert(Connection::new(forward, client, now));
                     }
                     Ok(None) => state.is_ready = false,
+                    // The next client is accepted: no further event reports those that wait.
+                    Err(error) if is_passing(&error) => {}
                     // No descriptor or memory is left: others must end first.
                     Err(_) => {
                         self.paused_until = now.checked_add(RETRY_TIME);
@@ -360,8 +363,9 @@ impl Relay {
         place.is_queued = false;
         let Some(connection) = &mut place.connection else { return };
         let Some(state) = self.forwards.get_mut(connection.forward) else { return };
+        let was_open = connection.is_open();
         let next = connection.serve(&state.forward.to, now, &mut self.scratch);
-        if next.is_ok() && connection.is_open() {
+        if !was_open && connection.is_open() {
             state.failure = None;
         }
         match next {
@@ -448,6 +452,11 @@ impl Drop for Relay {
             connection.abort();
         }
     }
+}
+
+/// Returns whether an error of accept(2) concerns one client only.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
 /// Returns the value of a connection's events.

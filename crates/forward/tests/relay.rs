@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_forward::{Counters, Event, Forward, Relay, SocketAddress};
 use causeway_testing::folder::Folder;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 /// A relay in a thread; stopped when dropped.
 struct Running {
@@ -233,10 +234,70 @@ fn forward_source_replaces_a_stale_socket_only() {
         let address = SocketAddress::Unix(path.into());
         Relay::open(vec![Forward { from: address.clone(), to: address }])
     };
-    drop(open(&stale).unwrap());
+    let replaced = open(&stale).unwrap();
+    std::fs::remove_file(&stale).unwrap();
+    let _other = UnixListener::bind(&stale).unwrap();
+    drop(replaced);
+    assert!(stale.exists(), "the file of another process stays");
     assert!(open(&served).unwrap_err().to_string().contains("another process listens"));
     assert!(open(&file).unwrap_err().to_string().contains("no socket"));
     assert!(served.exists() && file.exists());
+}
+
+#[test]
+fn forward_source_with_a_full_queue_is_refused_at_once() {
+    let folder = Folder::new("forward-full");
+    let path = folder.join("full.sock");
+    let socket = || Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).unwrap();
+    let (listener, address) = (socket(), SockAddr::unix(&path).unwrap());
+    listener.bind(&address).unwrap();
+    listener.listen(0).unwrap();
+    let connects = std::iter::repeat_with(|| {
+        let client = socket();
+        client.connect(&address).map(|()| client)
+    });
+    let clients: Vec<_> = connects.take(10).map_while(Result::ok).collect();
+    assert!(clients.len() < 10, "the queue is full");
+    let (done, refused) = std::sync::mpsc::channel();
+    let address = SocketAddress::Unix(path);
+    std::thread::spawn(move || {
+        let opened = Relay::open(vec![Forward { from: address.clone(), to: address }]);
+        let _ = done.send(opened.unwrap_err().to_string());
+    });
+    let text = refused.recv_timeout(Duration::from_secs(20)).expect("the check does not wait");
+    assert!(text.contains("another process listens"), "{text}");
+}
+
+#[test]
+fn forward_failure_stays_while_an_older_connection_is_served() {
+    let folder = Folder::new("forward-failure");
+    let (source, target) = (folder.join("source.sock"), folder.join("target.sock"));
+    let listener = UnixListener::bind(&target).unwrap();
+    let [from, to] = [&source, &target].map(|path| SocketAddress::Unix(path.clone()));
+    let mut relay = Relay::open(vec![Forward { from, to }]).unwrap();
+    let serve = |relay: &mut Relay| {
+        let until = Instant::now() + Duration::from_millis(5);
+        relay.run(None, Some(until), &mut |_| ()).unwrap();
+    };
+    let mut older = UnixStream::connect(&source).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut end = loop {
+        serve(&mut relay);
+        if let Ok((end, _)) = listener.accept() {
+            break end;
+        }
+    };
+    drop(listener);
+    let _failing = UnixStream::connect(&source).unwrap();
+    while relay.failure(0).is_none() {
+        serve(&mut relay);
+    }
+    older.write_all(b"x").unwrap();
+    end.set_nonblocking(true).unwrap();
+    while end.read(&mut [0]).is_err() {
+        serve(&mut relay);
+    }
+    assert!(relay.failure(0).is_some(), "the target does not answer");
 }
 
 #[test]

@@ -115,7 +115,7 @@ pub(crate) const TABLES: &[CounterTable] = &[
 fn values(adapter: &Adapter<Function>) -> [u64; COUNTERS.len()] {
     let (verbs, function) = (adapter.counters(), adapter.queues().counters());
     let frames = adapter.queues().ethernet_counters();
-    let (register_reads, register_writes) = adapter.queues().registers().accesses();
+    let (register_reads, register_writes) = adapter.queues().register_accesses();
     [
         verbs.requests,
         verbs.request_bytes,

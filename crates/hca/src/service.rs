@@ -38,6 +38,7 @@ use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourcePr
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig, RestoreError};
 use causeway_model::commands::trace::Verbs;
+use causeway_model::limits::{HCA_COMPLETION_QUEUES_MAX, HCA_QUEUE_PAIRS_MAX};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     CommandError, Name, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
@@ -238,6 +239,12 @@ fn deadline(port: &AdapterPort, adapter: &Adapter<Function>) -> Option<u64> {
     let all = [port.schedule.ends_ns(), adapter.deadline_ns(), adapter.queues().deadline_ns()];
     all.into_iter().flatten().min()
 }
+
+// The function clamps to its own limits; a port that is accepted has the numbers of its options.
+const _: () = assert!(
+    HCA_QUEUE_PAIRS_MAX as usize == causeway_mlx5::limits::QUEUE_PAIRS_MAX
+        && HCA_COMPLETION_QUEUES_MAX as usize == causeway_mlx5::limits::COMPLETION_QUEUES_MAX
+);
 
 /// Returns the configuration of the function of a port.
 fn function_config(spec: &HcaSpec) -> FunctionConfig {

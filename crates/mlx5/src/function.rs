@@ -108,6 +108,8 @@ pub struct Function {
     pub(crate) config: FunctionConfig,
     /// Registers, shared with the control thread.
     pub(crate) registers: Arc<Registers>,
+    /// Reads and writes of the registers of earlier frontends.
+    past_accesses: (u64, u64),
     /// Memory that the guest grants.
     pub(crate) map: Arc<Map>,
     pub(crate) counters: Counters,
@@ -207,6 +209,7 @@ impl Function {
         let config = config.clamped();
         Self {
             registers: Arc::new(Registers::new(config.uar_bytes, config.vectors)),
+            past_accesses: (0, 0),
             map: Arc::default(),
             counters: Counters::default(),
             interrupts: 0,
@@ -249,8 +252,15 @@ impl Function {
         Arc::clone(&self.registers)
     }
 
+    /// Returns the numbers of reads and writes of registers since the port was added.
+    pub fn register_accesses(&self) -> (u64, u64) {
+        let (past, now) = (self.past_accesses, self.registers.accesses());
+        (past.0.wrapping_add(now.0), past.1.wrapping_add(now.1))
+    }
+
     /// Replaces the registers by new ones, and returns these.
     pub(crate) fn renew_registers(&mut self) -> Arc<Registers> {
+        self.past_accesses = self.register_accesses();
         self.registers = Arc::new(Registers::new(self.config.uar_bytes, self.config.vectors));
         Arc::clone(&self.registers)
     }

@@ -51,9 +51,11 @@ pub const MTU_MIN: u16 = 68;
 /// Largest MTU of an HCA port, in bytes. Receive buffers of the mlx5 driver without striding
 /// receive queues hold no longer frames.
 pub const HCA_MTU_MAX: u16 = 9000;
-/// Most queue pairs, completion queues or memory regions that an HCA port may be configured with. A
-/// function has at most 16,384 queue pairs and 65,536 completion queues: it takes a larger number
-/// as that (`causeway_mlx5::limits`).
+/// Most queue pairs that an HCA port may be configured with, as many as its function can have.
+pub const HCA_QUEUE_PAIRS_MAX: u32 = 1 << 14;
+/// Most completion queues that an HCA port may be configured with, as many as its function can have.
+pub const HCA_COMPLETION_QUEUES_MAX: u32 = 1 << 16;
+/// Most memory regions, or requests that wait, that an HCA port may be configured with.
 pub const HCA_OBJECTS_MAX: u32 = 1 << 20;
 /// Largest `registered_max` of an HCA port, in MiB (16 TiB).
 pub const HCA_REGISTERED_MIB_MAX: u32 = 1 << 24;

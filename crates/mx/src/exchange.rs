@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use causeway_fabric::{Context, PortId, SourceProgress};
+use causeway_mxoe::limits::KNOWN_NICS_MAX;
 use causeway_wire::mx::NicId;
 
 use crate::limits::{
@@ -140,13 +141,26 @@ impl MxService {
         network.is_some_and(|network| network.has_local())
     }
 
-    /// Makes the NIC of `port` and the other NICs of the group neighbours.
-    pub(crate) fn add_neighbours(&mut self, now: u64, port: PortId) {
+    /// Makes the NIC of `port` and the other NICs of the group neighbours. The operator sees at a port
+    /// that its NIC does not reach another.
+    pub(crate) fn add_neighbours(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(nic) = self.nics.get(&port).map(|local_nic| local_nic.nic) else { return };
         let others: Vec<_> = self.ports.iter().map(|(nic, port)| (*nic, *port)).collect();
         for (its, other) in others {
-            self.network(port).into_iter().for_each(|network| network.add_neighbour(now, its));
-            self.network(other).into_iter().for_each(|network| network.add_neighbour(now, nic));
+            for (at, neighbour, to) in [(port, its, other), (other, nic, port)] {
+                let network = self.network(at);
+                if network.is_none_or(|network| network.add_neighbour(cx.now_ns, neighbour)) {
+                    continue;
+                }
+                let name = self.nics.get(&to).map_or("another port", |nic| nic.port_name.as_str());
+                cx.remark(
+                    at,
+                    format_args!(
+                        "the NIC knows {KNOWN_NICS_MAX} NICs, which is the maximum, and does not \
+                         reach the NIC of {name}"
+                    ),
+                );
+            }
         }
         self.ports.insert(nic, port);
     }

@@ -558,7 +558,7 @@ impl Service for MxService {
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
         local_nic.network.put(Box::new(network));
         self.nics.insert(port, local_nic);
-        self.add_neighbours(cx.now_ns, port);
+        self.add_neighbours(cx, port);
         Ok(())
     }
 

@@ -221,7 +221,8 @@ impl MxService {
         let local_nic =
             self.nics.get_mut(&port).filter(|local_nic| local_nic.is_of(endpoint, value));
         let network = local_nic.and_then(|local_nic| local_nic.network.as_mut());
-        // The rings of the endpoint may have been revoked meanwhile.
+        // The guest may have taken the rings away: until its close the endpoint has none.
+        let network = network.filter(|network| network.endpoint_source(endpoint).is_some());
         let (Some(network), Some(client)) = (network, self.clients.get_mut(&value)) else {
             return Err(Refusal::Code(NO_RESOURCES));
         };

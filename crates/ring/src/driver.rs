@@ -39,7 +39,7 @@ use split::SplitDriver;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
     /// The queue size is zero, above 32768, or, for a split ring, not a power of two.
-    #[error("queue size {0}: expected a power of two, 1 to 32768")]
+    #[error("queue size {0}: expected 1 to 32768, for a split ring a power of two")]
     Size(u16),
     /// Too few descriptors are free; take used chains first.
     #[error("the ring is full")]

@@ -11,8 +11,8 @@
 //! within [`STALL_WINDOW_NS`] (1 s) of standing still: [`STALL_BYTES_MIN`] (1 MiB),
 //! [`STALL_PACKETS_MIN`] (64) packets or [`STALL_RETURNED_MIN`] (8) consumed packets. A sender
 //! stands still for one receiver at a time; a receiver that is a host process is not tracked. A
-//! check counts at most two intervals, because the daemon may have paused; a resume counts the
-//! whole time since the last check.
+//! check and a resume count at most two intervals, so a pause of the daemon is not held against a
+//! receiver.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
@@ -79,8 +79,11 @@ struct Stall<K> {
 }
 
 impl<K> Stall<K> {
-    /// Adds `ns` of standing still that end at `progress`. Sufficient progress starts a new window.
-    fn account(&mut self, ns: u64, progress: &ReceiverProgress) {
+    /// Adds the time of standing still from `since` to `now_ns`, at most two intervals of checks: the
+    /// receiver is not at fault for time in which this daemon did not run. `progress` is that at its
+    /// end; sufficient progress starts a new window.
+    fn account(&mut self, (since, now_ns): (u64, u64), progress: &ReceiverProgress) {
+        let ns = now_ns.saturating_sub(since).min(2 * STALL_CHECK_NS);
         let time = if progress.indices == self.indices {
             &mut self.silent_ns
         } else {
@@ -149,7 +152,7 @@ impl<K: Copy + PartialEq> StallTracker<K> {
     pub fn resume(&mut self, now_ns: u64, progress: &ReceiverProgress) -> bool {
         let Some((on, since)) = self.stopped.take() else { return false };
         if let Some(stall) = self.list.iter_mut().find(|w| w.on == on) {
-            stall.account(now_ns.saturating_sub(since), progress);
+            stall.account((since, now_ns), progress);
         }
         true
     }
@@ -171,10 +174,7 @@ impl<K: Copy + PartialEq> StallTracker<K> {
         let Some(stall) = self.list.iter_mut().find(|w| w.on == *on) else {
             return StallVerdict::Continue;
         };
-        // The receiver is not at fault for time in which this daemon did not run.
-        let passed = now_ns.saturating_sub(*since).min(2 * STALL_CHECK_NS);
-        *since = now_ns;
-        stall.account(passed, progress);
+        stall.account((std::mem::replace(since, now_ns), now_ns), progress);
         stall.verdict()
     }
 
@@ -290,6 +290,17 @@ mod tests {
         let later = 3600 * 1000 * MS;
         tracker.stop(later, 'b', progress(2, 2, 2));
         assert_eq!(tracker.check(later + 100 * MS, &progress(2, 2, 3)), StallVerdict::Continue);
+    }
+
+    #[test]
+    fn stall_time_in_which_the_daemon_did_not_run_does_not_count() {
+        // The receiver made room soon, but the dispatcher runs after 5 s only.
+        let mut tracker = StallTracker::default();
+        tracker.stop(0, 'b', progress(0, 0, 0));
+        assert!(tracker.resume(5000 * MS, &progress(1, 4096, 1)));
+        tracker.stop(5000 * MS, 'b', progress(1, 4096, 1));
+        let verdict = tracker.check(5100 * MS, &progress(1, 4096, 2));
+        assert_eq!(verdict, StallVerdict::Continue);
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub enum StepCommand {
     RuleDel(usize),
     /// Insert a rule at an index; rules before it are inserted before.
     RuleAdd(usize, RuleSpec),
-    /// Put a route of a new group in force.
+    /// Put a route of a new or replaced group in force.
     RoutePrepareIn(RouteSpec),
     /// Add a port.
     PortAdd(Box<PortSpec>),
@@ -332,8 +332,12 @@ fn note_routes(
         match (new.contains(route), must_replace(route)) {
             (true, false) => {}
             (true, true) => {
+                // A group that is replaced takes its prepared routes along.
+                let again =
+                    (!has_group(&route.group)).then(|| StepCommand::RoutePrepareIn(route.clone()));
                 let complete = StepCommand::RouteAdd(route.clone());
-                note(ChangeType::Replace, route, vec![prepare, complete]);
+                let steps = [Some(prepare), again, Some(complete)];
+                note(ChangeType::Replace, route, steps.into_iter().flatten().collect());
             }
             (false, _) => {
                 note(ChangeType::Delete, route, vec![StepCommand::RouteDel(route.clone())]);

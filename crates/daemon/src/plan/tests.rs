@@ -161,6 +161,8 @@ fn plan_replaces_the_objects_that_name_a_replaced_object() {
             "PortDel",
             "GroupDel",
             "GroupAdd",
+            "RoutePrepareIn",
+            "RoutePrepareIn",
             "PortAdd",
             "LinkAdd",
             "RouteAdd",

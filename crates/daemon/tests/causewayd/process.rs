@@ -460,7 +460,7 @@ fn process_sets_owners_of_port_and_host_sockets() {
     assert_eq!((meta("b.sock").uid(), meta("b.host").uid()), (other, uid));
     assert_eq!(meta("b.host").gid(), gid);
     for (body, expected) in [
-        (r#"{"name":"d","group":"blue","kind":"net","socket_mode":"660"}"#, "leading zero"),
+        (r#"{"name":"d","group":"blue","kind":"net","socket_mode":"660"}"#, "four octal digits"),
         (r#"{"name":"d","group":"blue","kind":"net","socket_owner":"nobody-here"}"#, "useradd"),
         (
             r#"{"name":"d","group":"blue","kind":"net","host_socket_mode":"0600"}"#,

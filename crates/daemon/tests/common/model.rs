@@ -227,6 +227,8 @@ impl State {
                     return Err(conflict(format!("group {name} has links")));
                 }
                 self.groups.remove(at);
+                self.prepared.retain(|route| route.group != name);
+                self.routes.retain(|(_, route)| route.group != name);
                 Ok(Answer::Done)
             }
             Command::RuleAdd { index, rule } => {

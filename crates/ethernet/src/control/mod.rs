@@ -117,6 +117,10 @@ impl Controller for EthernetController {
         self.routes.forget(control, &port.group, &RouteEnd::Interface(port.name.clone()))
     }
 
+    fn group_deleted(&mut self, group: &Name) {
+        self.routes.forget_group(group);
+    }
+
     fn needs_tick(&self) -> bool {
         !self.captures.is_empty()
     }

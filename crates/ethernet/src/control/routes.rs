@@ -11,8 +11,8 @@
 //! A *prepared* route ([`Routes::prepare`]) is in force before its ports and links exist, and stays
 //! while they are replaced, so that no port is served without the routes of the operator. The shard
 //! resolves the ends by name when ports and links come and go. [`Routes::add`] completes a prepared
-//! route; a plan that failed leaves its routes prepared, and they go on to apply. With those that a
-//! plan replaces, at most twice [`ROUTES_MAX`] routes exist.
+//! route; a plan that failed leaves its routes prepared, and they go on to apply, until their group is
+//! deleted. With those that a plan replaces, at most twice [`ROUTES_MAX`] routes exist.
 //!
 //! The module does not forward, and counts no hits: shards do, and [`Routes::list`] asks them. It
 //! stores no routes on disk: a daemon that starts sends those of its configuration file, its file
@@ -174,19 +174,29 @@ impl Routes {
         gone: &RouteEnd,
     ) -> Result<(), CommandError> {
         let before = self.all.len();
-        let Self { all, numbers, .. } = self;
-        all.retain(|_, route| {
-            let stays = route.is_prepared || route.spec.group != *group || !route.names(gone);
-            if !stays {
-                numbers.remove(&route.spec);
-            }
-            stays
-        });
+        self.retain(|route| route.is_prepared || route.spec.group != *group || !route.names(gone));
         let shard = shard_of(group);
         if self.all.len() == before || !control.has_shard(&shard) {
             return Ok(());
         }
         self.set(control, &shard)
+    }
+
+    /// Deletes the routes of a deleted group; only prepared routes are left.
+    pub(super) fn forget_group(&mut self, group: &Name) {
+        self.retain(|route| route.spec.group != *group);
+    }
+
+    /// Deletes all routes here but those that `stays` selects.
+    fn retain(&mut self, stays: impl Fn(&ConfiguredRoute) -> bool) {
+        let Self { all, numbers, .. } = self;
+        all.retain(|_, route| {
+            let stays = stays(route);
+            if !stays {
+                numbers.remove(&route.spec);
+            }
+            stays
+        });
     }
 
     /// Sends a new shard its routes and the group's forwarding mode. Sends nothing if the group has

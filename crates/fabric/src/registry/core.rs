@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn registry_shard_returns_from_a_dispatcher_that_ends_or_has_ended() {
         let start = Instant::now();
-        let (serving, first) = Dispatcher::new(start, 0, None).unwrap();
+        let (mut serving, first) = Dispatcher::new(start, 0, None).unwrap();
         let (ending, second) = Dispatcher::new(start, 0, None).unwrap();
         let services = [ServiceRegistration::new("idle", || Box::new(Idle))];
         let workers = vec![first.clone(), second];

@@ -149,6 +149,7 @@ impl Registry {
             return Err(CommandError::Conflict(text));
         }
         self.core.groups.retain(|group| group.name != *name);
+        self.controllers.iter_mut().for_each(|entry| entry.controller.group_deleted(name));
         Ok(Answer::Done)
     }
 

@@ -102,6 +102,27 @@ fn a_group_that_forwards_by_routes_only_drops_the_rest() {
     assert!(is_silent(&mut two), "not even a broadcast");
 }
 
+#[test]
+fn prepared_routes_end_with_their_group() {
+    let host = Host::new();
+    let add = || host.call(Command::GroupAdd(name("brief").into()));
+    add();
+    let spec = RouteSpec {
+        group: name("brief"),
+        source: MacMatch::Any,
+        destination: MacMatch::Any,
+        to: RouteEnd::Interface(name("p1")),
+        from: None,
+    };
+    host.ask(routes::Prepare(spec.clone()));
+    host.call(Command::GroupDel(name("brief")));
+    add();
+    let _port = host.port(1, "brief");
+    let left: Vec<RouteSpec> = host.ask(routes::List).into_iter().map(|view| view.spec).collect();
+    assert_eq!(left, [], "another group has the name");
+    host.ask(routes::Add(spec));
+}
+
 /// Returns the number of threads that call the controllers' ticks, which end idle captures.
 fn watchers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();

@@ -65,7 +65,7 @@ pub enum Next {
     Frame,
     /// No polled send queue has a posted entry, as far as the call looked.
     Empty,
-    /// Entries were taken, and none of them had a frame that can be forwarded.
+    /// Entries were taken, and none of them had a frame that can be forwarded. More may be posted.
     Dropped,
 }
 

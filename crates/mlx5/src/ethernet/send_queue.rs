@@ -244,12 +244,15 @@ impl Rotation {
         self.taken = 0;
     }
 
-    /// Counts an entry of the present queue, and ends its turn after [`BURST`] (16) entries.
-    pub fn count(&mut self) {
+    /// Counts an entry of the present queue, and ends its turn after [`BURST`] (16) entries. Returns
+    /// whether the turn ended.
+    pub fn count(&mut self) -> bool {
         self.taken = self.taken.saturating_add(1);
-        if self.taken >= BURST {
+        let has_ended = self.taken >= BURST;
+        if has_ended {
             self.advance();
         }
+        has_ended
     }
 }
 

@@ -36,6 +36,8 @@ use crate::work_queues::SEND_ENTRY_BYTES_MAX;
 
 /// Bit of [`EthernetSegment::inline_len`]: the inserted tag is a service tag.
 const INSERT_SERVICE_TAG: u16 = 1 << 0;
+/// Bytes of a VLAN tag.
+const TAG_BYTES: usize = 4;
 /// Bits of [`EthernetSegment::segment_size`].
 const SEGMENT_SIZE: u16 = 0x3fff;
 
@@ -83,11 +85,11 @@ pub fn next_frame(adapter: &mut Adapter<Function>, frame: &mut Frame) -> Next {
     frame.clear();
     frame.looks = 0;
     let (function, regions) = adapter.parts_mut();
-    let (mut empty, mut taken) = (0_usize, 0_u32);
+    let (mut empty, mut taken, mut has_more) = (0_usize, 0_u32, false);
     while taken < limits::ENTRIES_PER_CALL_MAX {
         let rotation = &mut function.objects.ethernet.rotation;
         if empty >= rotation.len() {
-            return Next::Empty;
+            return if has_more { Next::Dropped } else { Next::Empty };
         }
         let Some(queue) = rotation.present() else { return Next::Empty };
         frame.looks = frame.looks.saturating_add(1);
@@ -105,7 +107,8 @@ pub fn next_frame(adapter: &mut Adapter<Function>, frame: &mut Frame) -> Next {
                 function.objects.ethernet.rotation.count();
                 return Next::Dropped;
             }
-            Outcome::Nothing => function.objects.ethernet.rotation.count(),
+            // A queue that loses its turn may have more entries.
+            Outcome::Nothing => has_more |= function.objects.ethernet.rotation.count(),
         }
         taken = taken.saturating_add(1);
     }
@@ -301,6 +304,9 @@ fn gather(
     frame: &mut Frame,
 ) -> Result<bool, Syndrome> {
     let segment = &request.ethernet;
+    // An inserted tag is a part of the frame.
+    let tag = segment.vlan().map_or(0, |_| TAG_BYTES);
+    let len_max = limits::FRAME_BYTES_MAX.saturating_sub(tag);
     frame.head.extend_from_slice(request.headers);
     let mut len = request.headers.len();
     for part in request.payload {
@@ -312,7 +318,7 @@ fn gather(
             Payload::Inline(_) => return Err(Syndrome::LocalQueuePairOperation),
             Payload::Memory(data) => {
                 len = len.saturating_add(usize::try_from(data.len()).unwrap_or(usize::MAX));
-                if len > limits::FRAME_BYTES_MAX {
+                if len > len_max {
                     return Err(Syndrome::LocalLength);
                 }
                 let range = (data.address, u64::from(data.len()));
@@ -380,5 +386,5 @@ fn insert_tag(segment: &EthernetSegment, frame: &mut Frame) {
     let [c, d] = control.to_be_bytes();
     const ADDRESSES: usize = 12;
     frame.head.splice(ADDRESSES..ADDRESSES, [a, b, c, d]);
-    frame.len = frame.len.saturating_add(4);
+    frame.len = frame.len.saturating_add(TAG_BYTES);
 }

@@ -4,7 +4,7 @@ use causeway_mlx5::ethernet::{Body, FrameRef, Next, Received};
 use causeway_wire::mlx5::command::{InputHeader, Opcode};
 use causeway_wire::mlx5::completion_queue::{Entry, Syndrome};
 use causeway_wire::mlx5::work_queue::SendQueueContext;
-use causeway_wire::mlx5::work_request::{DataSegment, EthernetSegment, SendOpcode};
+use causeway_wire::mlx5::work_request::{DataSegment, EthernetSegment, INSERT_VLAN, SendOpcode};
 use causeway_wire::virtio_net::Offload;
 use proptest::prelude::*;
 
@@ -93,6 +93,26 @@ fn ethernet_lengths_and_keys_of_send_entries_are_checked() {
         expect_error(&mut world, &mut one, Syndrome::Flushed);
         expect_recovery(&mut world, &mut one, &mut two);
     }
+}
+
+#[test]
+fn ethernet_inserted_tag_counts_to_the_length_of_a_frame() {
+    let mut world = World::new();
+    let (mut one, mut two) = pair(&mut world, Options::default());
+    let part = DataSegment { raw_len: 32_768, ..one.payload(&[1; 64]) };
+    let tagged = EthernetSegment { inline_len: INSERT_VLAN, start: [0, 7], ..Default::default() };
+    // 65,557 bytes with the tag, and one more.
+    let rest = 65_557 - 4 - 32_768;
+    for (raw_len, next) in [(rest, Next::Frame), (rest + 1, Next::Dropped)] {
+        let rest = DataSegment { raw_len, ..part };
+        one.post_send(SendOpcode::Send, |w| w.ethernet(tagged, &[]).data(&part).data(&rest));
+        assert_eq!(one.forward(&mut world, &two).0, next, "{raw_len}");
+        if next == Next::Frame {
+            assert!(matches!(one.sent_entry(), Some(Entry::Success(_))));
+        }
+    }
+    expect_error(&mut world, &mut one, Syndrome::LocalLength);
+    expect_recovery(&mut world, &mut one, &mut two);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use causeway_wire::mlx5::work_request::{ControlSegment, DataSegment, SendOpcode,
 
 use crate::driver::{Completions, Guest, PAGE, World};
 
-/// Entries of a receive queue; blocks of a send queue.
+/// Entries of a receive queue; blocks of a send queue, unless its options have another number.
 const SIZE: u64 = 16;
 const STRIDE: u64 = 32;
 
@@ -40,6 +40,7 @@ pub struct Interface {
     pub send: u32,
     pub send_cq: Completions,
     ring: u64,
+    send_blocks: u64,
     pub record: u64,
     pub sent: u16,
     pub receive: Vec<ReceiveRing>,
@@ -58,11 +59,13 @@ pub struct Options {
     pub queues: usize,
     pub buffer_len: u32,
     pub keeps_vlan: bool,
+    /// Blocks of the first send queue, a power of two.
+    pub send_blocks: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mtu: 1500, queues: 1, buffer_len: 2048, keeps_vlan: true }
+        Self { mtu: 1500, queues: 1, buffer_len: 2048, keeps_vlan: true, send_blocks: SIZE }
     }
 }
 
@@ -83,14 +86,14 @@ pub fn command(
     Ok(u32::from_be_bytes(output[8..12].try_into().unwrap()))
 }
 
-fn queue(guest: &mut Guest, entry: u64, log_stride: u8) -> (WorkQueue, u64) {
-    let ring = guest.allocate(SIZE * entry);
+fn queue(guest: &mut Guest, size: u64, entry: u64, log_stride: u8) -> (WorkQueue, u64) {
+    let ring = guest.allocate(size * entry);
     let queue = WorkQueue {
         queue_type: 1,
         domain: guest.domain,
         doorbell_record: guest.allocate(8),
         log_stride,
-        log_size: SIZE.trailing_zeros() as u8,
+        log_size: size.trailing_zeros() as u8,
         ..Default::default()
     };
     (queue, ring)
@@ -129,7 +132,7 @@ impl Interface {
         let tis = InputHeader::new(Opcode::CreateTis, 0);
         let tis = command(world, &guest, tis, 0xc0, &[]).unwrap();
         let send_cq = guest.create_cq(world, 6);
-        let (queue, ring) = queue(&mut guest, 64, 6);
+        let (queue, ring) = queue(&mut guest, options.send_blocks, 64, 6);
         let context = SendQueueContext {
             flushes_in_error: true,
             user_index: 0x51,
@@ -148,6 +151,7 @@ impl Interface {
             send,
             send_cq,
             ring,
+            send_blocks: options.send_blocks,
             record: queue.doorbell_record,
             sent: 0,
             receive: Vec::new(),
@@ -168,7 +172,7 @@ impl Interface {
 
     /// Adds a send queue in the ready state without entries.
     pub fn add_send_queue(&mut self, world: &mut World) {
-        let (queue, ring) = queue(&mut self.guest, 64, 6);
+        let (queue, ring) = queue(&mut self.guest, SIZE, 64, 6);
         let completion_queue = self.send_cq.number;
         let context = SendQueueContext { completion_queue, queue, ..Default::default() };
         let create = (Opcode::CreateSendQueue, (0x20, &context.to_bytes()[..]));
@@ -190,7 +194,7 @@ impl Interface {
     fn add_receive_queue(&mut self, world: &mut World, options: Options) {
         let guest = &mut self.guest;
         let cq = guest.create_cq(world, 6);
-        let (queue, ring) = queue(guest, STRIDE, 5);
+        let (queue, ring) = queue(guest, SIZE, STRIDE, 5);
         let context = ReceiveQueueContext {
             keeps_vlan: options.keeps_vlan,
             user_index: 0x52,
@@ -391,7 +395,7 @@ impl Interface {
     pub fn post_raw(&mut self, bytes: &[u8]) {
         assert_eq!(bytes.len() % 64, 0);
         for block in bytes.chunks(64) {
-            let at = self.ring + u64::from(self.sent) % SIZE * 64;
+            let at = self.ring + u64::from(self.sent) % self.send_blocks * 64;
             self.guest.write(at, block);
             self.sent = self.sent.wrapping_add(1);
         }

@@ -157,3 +157,22 @@ fn ethernet_many_empty_send_queues_are_idle() {
     assert_eq!(frame.looks, 71 + 5);
     assert_eq!(one.send_frame(&mut world, &two, &udp(1)), Received::Delivered { frames: 1 });
 }
+
+#[test]
+fn ethernet_queue_with_entries_is_not_reported_as_empty() {
+    let mut world = World::new();
+    let (mut one, _two) = pair(&mut world, Options { send_blocks: 64, ..Options::default() });
+    for _ in 0..2 {
+        one.add_send_queue(&mut world);
+    }
+    // More than two turns of their queue; the other queues are looked at in between.
+    for _ in 0..40 {
+        one.post_send(SendOpcode::Nop, |w| w);
+    }
+    let mut frame = Frame::default();
+    let mut next = |world: &mut World| {
+        next_frame(world.subnet.adapter_mut(one.guest.adapter).unwrap(), &mut frame)
+    };
+    assert_eq!(next(&mut world), Next::Dropped);
+    assert_eq!(next(&mut world), Next::Empty);
+}

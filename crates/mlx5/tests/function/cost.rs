@@ -147,6 +147,7 @@ fn mlx5_frontend_that_is_gone_leaves_no_command_behind() {
     let guest = world.start(1);
     let entry = guest.place_command(0, &InputHeader::new(Opcode::Nop, 0).to_bytes(), 16);
     guest.registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
+    let (reads, writes) = world.function(&guest).register_accesses();
     let registers = disconnect(&mut world.subnet, guest.adapter).unwrap();
     // A late write of the old frontend reaches the old registers.
     guest.registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
@@ -160,6 +161,8 @@ fn mlx5_frontend_that_is_gone_leaves_no_command_behind() {
     registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
     assert_eq!(run_commands(&mut world.subnet, guest.adapter, 8).commands, 1);
     assert_eq!(guest.read(entry + 0x3f, 1), [0]);
+    // Counters never fall.
+    assert_eq!(world.function(&guest).register_accesses(), (reads, writes + 3));
 }
 
 #[test]

@@ -17,8 +17,9 @@ use super::{
 use crate::Mac;
 use crate::group::weight_default;
 use crate::limits::{
-    HCA_BYTE_RATE_MAX, HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX, HCA_MESSAGE_RATE_MAX,
-    HCA_MTU_MAX, HCA_OBJECTS_MAX, HCA_REGISTERED_MIB_MAX, MTU_MIN, WEIGHT_MAX,
+    HCA_BYTE_RATE_MAX, HCA_COMPLETION_QUEUES_MAX, HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX,
+    HCA_MESSAGE_RATE_MAX, HCA_MTU_MAX, HCA_OBJECTS_MAX, HCA_QUEUE_PAIRS_MAX,
+    HCA_REGISTERED_MIB_MAX, MTU_MIN, WEIGHT_MAX,
 };
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -31,9 +32,9 @@ pub static HCA: KindDefinition = KindDefinition::new::<HcaSpec>(
 .on_network()
 .losing_frontend();
 
-/// Returns the type of a number of objects.
-const fn objects() -> ValueType {
-    ValueType::Integer { min: 1, max: HCA_OBJECTS_MAX as u64, unit: "N" }
+/// Returns the type of a number of objects, at most `max`.
+const fn objects(max: u32) -> ValueType {
+    ValueType::Integer { min: 1, max: max as u64, unit: "N" }
 }
 
 table! {
@@ -47,18 +48,19 @@ table! {
         mtu_max: u16 => ValueType::Integer { min: MTU_MIN as u64, max: HCA_MTU_MAX as u64, unit: "BYTES" },
             DefaultValue::Number(HCA_MTU_MAX as u64);
         /// Most queue pairs of the guest.
-        queue_pairs_max: u32 => objects(), DefaultValue::Number(4096);
+        queue_pairs_max: u32 => objects(HCA_QUEUE_PAIRS_MAX), DefaultValue::Number(4096);
         /// Most completion queues of the guest.
-        completion_queues_max: u32 => objects(), DefaultValue::Number(4096);
+        completion_queues_max: u32 => objects(HCA_COMPLETION_QUEUES_MAX),
+            DefaultValue::Number(4096);
         /// Most memory regions of the guest.
-        regions_max: u32 => objects(), DefaultValue::Number(65536);
+        regions_max: u32 => objects(HCA_OBJECTS_MAX), DefaultValue::Number(65536);
         /// Most memory that the guest may register, in MiB; memory in two regions counts twice.
         registered_max: u32 => ValueType::Integer { min: 1, max: HCA_REGISTERED_MIB_MAX as u64, unit: "MIB" },
             DefaultValue::Number(1 << 20);
         /// Most reliable requests of the guest that wait for their receivers; a further request fails
         /// at once, as after all retries.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        waiting_requests_max: Option<u32> => objects(),
+        waiting_requests_max: Option<u32> => objects(HCA_OBJECTS_MAX),
             DefaultValue::NoneMeans("as many as queue pairs");
         /// Longest time after which an idle adapter is polled, in microseconds: the first message
         /// after a pause waits as long. Shorter times cost processor time while the guest is idle.

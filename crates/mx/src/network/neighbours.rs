@@ -34,10 +34,10 @@ impl<F: FindNetwork> Neighbours<EndpointOwner, CarrierOutput> for Engines<'_, F>
 }
 
 impl NicNetwork {
-    /// Adds a neighbour. Without a free place among the 1,024 known NICs of the engine nothing is
-    /// added or reported, and the two NICs do not reach each other.
-    pub fn add_neighbour(&mut self, now: u64, nic: NicId) {
-        self.engine.nic.nic_add_local(now, nic, &mut self.engine.tx_path);
+    /// Adds a neighbour. Returns false if this NIC knows as many NICs as it can
+    /// ([`KNOWN_NICS_MAX`](causeway_mxoe::limits::KNOWN_NICS_MAX)): the neighbour is not reached.
+    pub fn add_neighbour(&mut self, now: u64, nic: NicId) -> bool {
+        self.engine.nic.nic_add_local(now, nic, &mut self.engine.tx_path)
     }
 
     /// Removes a neighbour: its peers end. A NIC that discovery found on the network is reached

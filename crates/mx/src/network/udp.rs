@@ -4,8 +4,9 @@
 //! another address, frames in the name of this NIC except those of discovery, and frames of fewer
 //! than 14 or of 16,384 bytes or more are dropped. The NICs behind an address are
 //! learnt from received frames ([`super::address_table`]). Broadcasts, and frames to unknown NICs,
-//! are sent to all addresses; only the error of the last is reported. Nothing is encrypted: a node
-//! on the path can read and forge frames.
+//! are sent to all addresses, and are sent if one of them took the frame: for others, which had no
+//! room or failed, the frame is lost. Nothing is encrypted: a node on the path can read and forge
+//! frames.
 //!
 //! # Budget
 //! One system call for a batch of frames of one length (the last may be shorter) to one NIC, up to
@@ -59,7 +60,7 @@ impl UdpOutput {
     /// Sends the first of `frames`, as many to one NIC as one call can send. Returns their number.
     ///
     /// # Errors
-    /// The first frame was not sent. A frame to all addresses: not to the last of them.
+    /// The first frame was not sent. A frame to all addresses: to none of them.
     pub fn send<'a>(
         &self,
         frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
@@ -68,11 +69,10 @@ impl UdpOutput {
         let Some(one) = frames.clone().next() else { return Ok(0) };
         let alone = || std::iter::once(one);
         let Some(to) = mac(one.head).and_then(|mac| addresses.place(mac)) else {
-            let mut last = Ok(1);
-            for peer in addresses.peers() {
-                last = self.socket.send_frames(*peer, alone()).map(|()| 1);
-            }
-            return last;
+            let sent = addresses.peers().iter().map(|peer| self.socket.send_frames(*peer, alone()));
+            // A frame that is sent again would reach the addresses that took it twice.
+            let joined = sent.reduce(|one, other| one.or(other));
+            return joined.unwrap_or(Ok(())).map(|()| 1);
         };
         let together = addresses.may_batch(to);
         let count = if together { self.batch_len(one, frames.clone()) } else { 1 };
@@ -335,6 +335,20 @@ mod tests {
         send(1, 1);
         assert_eq!(take(&mut came, &socket, 9), [0; 0], "the next pass reads it");
         assert_eq!(take(&mut came, &socket, 9), [1]);
+    }
+
+    #[test]
+    fn frame_to_all_addresses_is_sent_once_if_one_takes_it() {
+        let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let [ours, theirs] = [(); 2].map(|()| Socket::bind(local, Fragmentation::Allowed).unwrap());
+        // A socket of IPv4 sends nothing to an address of IPv6.
+        let peers = vec![theirs.local().unwrap(), "[::1]:9".parse().unwrap()];
+        let addresses = Arc::new(Mutex::new(AddressTable::new(peers)));
+        let output = UdpOutput { socket: Arc::new(ours), addresses };
+        let head = [0xff; LEN];
+        let frame = OutgoingFrame { head: &head, body: None };
+        assert_eq!(output.send(std::iter::once(frame)).unwrap(), 1);
+        assert_eq!(take(&mut Datagrams::new(), &theirs, 9), [LEN]);
     }
 
     #[test]

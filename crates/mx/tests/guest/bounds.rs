@@ -1,8 +1,10 @@
 //! What guests may have at a time, and the time that the end of it takes from others.
 
 use causeway_channel::mx_rings::{layout, write_request};
+use causeway_model::{Mac, MxPeer, MxSpec, MxUdp, PortKind};
 use causeway_wire::local::{ClientMessage, DaemonMessage};
 use causeway_wire::mx::{Event, Request, Token};
+use causeway_wire::session::SessionMessage;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::rig::{Endpoint, Guest, Host, PAGE, Process, Scattered, at, soon};
@@ -87,6 +89,37 @@ fn endpoints_of_a_process_that_ends_close_over_several_turns() {
     assert_eq!(host.fault("m1"), "");
 }
 
+#[test]
+fn hostile_region_of_an_endpoint_without_rings_is_refused_and_the_session_goes_on() {
+    const ENDPOINTS: u8 = 60;
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let mut process = guest.attach();
+    let rings = guest.adjacent(layout().bytes() as u64);
+    let region = guest.adjacent(2 * PAGE);
+    let offer = |endpoint| {
+        let message = ClientMessage::Region { tag: 3, endpoint, len: region.offer.len };
+        SessionMessage { message, offer: Some(region.offer) }.emit()
+    };
+    for round in 0..16 {
+        let shared = guest.reregister(&rings);
+        for number in 0..ENDPOINTS {
+            assert_eq!(process.try_open(&guest, number, shared), 0);
+        }
+        // All lose their rings at once, and close over several turns.
+        let (before, after) = (round % 8, 8);
+        (0..before).for_each(|_| process.post(&guest, &offer(ENDPOINTS - 1)));
+        guest.deregister(&shared);
+        (0..after).for_each(|_| process.post(&guest, &offer(ENDPOINTS - 1)));
+        for answer in 0..before + after {
+            let DaemonMessage::Region { tag: 3, code, .. } = process.hear(&guest) else { panic!() };
+            assert!(code == NO_RESOURCES || code == 0 && answer < before, "{code}");
+        }
+        host.wait("m1", "endpoints", 0);
+    }
+    assert_eq!(host.fault("m1"), "");
+}
+
 /// Asks to resume an endpoint. Returns the code of the answer.
 fn resume(guest: &Guest, process: &mut Process, rings: &Scattered, endpoint: u8) -> u32 {
     let resume = ClientMessage::Resume { tag: 6, endpoint, key: 7, session: 9 };
@@ -112,4 +145,24 @@ fn hostile_guest_does_not_take_the_number_of_a_process_of_the_host() {
     drop(lock);
     // The next check finds that the process ended.
     soon(|| liar.try_open(&guest, 5, rings.offer) == 0, "the number stays reserved");
+}
+
+#[test]
+fn nic_that_knows_the_maximum_of_nics_names_the_neighbour_that_it_does_not_reach() {
+    let host = Host::new();
+    let peer = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        MxPeer { mac: Mac([2, 0, 0, 9, high, low]), name: None }
+    };
+    let [listen, peers] = ["127.0.0.1:0", "127.0.0.1:9"].map(|text| text.parse().unwrap());
+    let udp = Some(MxUdp { listen, peers: vec![peers] });
+    let local = MxSpec::local(Mac([2, 0, 0, 0, 2, 1]), "m1:0".into());
+    let full = MxSpec { udp, peers: (0..1024).map(peer).collect(), ..local };
+    host.add("m1", PortKind::of(full)).unwrap();
+    assert_eq!(host.port("m1").notice, None);
+    let next = MxSpec::local(Mac([2, 0, 0, 0, 2, 2]), "m2:0".into());
+    host.add("m2", PortKind::of(next)).unwrap();
+    let notice = host.port("m1").notice.unwrap();
+    assert!(notice.contains("does not reach the NIC of m2"), "{notice}");
+    assert_eq!(host.port("m2").notice, None);
 }

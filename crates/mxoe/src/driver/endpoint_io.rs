@@ -305,6 +305,11 @@ impl<W> EndpointIo<W> {
         self.own = Some((region, own));
     }
 
+    /// Returns whether the memory of the own process is registered.
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Returns the memory of the own process, if it has this number.
     fn own(&self, region: RegionId) -> Option<&AppMemory> {
         self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)

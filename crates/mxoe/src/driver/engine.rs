@@ -169,10 +169,10 @@ impl<W: Debug, E: Output> Engine<W, E> {
     }
 
     /// Registers the memory of the endpoint's own process, from which long messages are sent in
-    /// place. Returns `None` if the endpoint is not open or no number is free. A process has one
-    /// such region; a second call replaces the first, and the number of the first stays in use.
+    /// place. Returns `None` if the endpoint is not open, has such a region, or no number is free.
     pub fn add_own_region(&mut self, endpoint: u8, own: AppMemory) -> Option<RegionId> {
-        let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
+        let endpoints = &mut self.tx_path.endpoints;
+        let endpoint_io = endpoints.get_mut(&endpoint).filter(|io| !io.has_own())?;
         let region = self.nic.region_add(endpoint, AppMemory::BYTES)?;
         endpoint_io.keep_own(region, own);
         Some(region)
@@ -558,6 +558,14 @@ mod tests {
         one.engine.drain_requests(one.now, 0);
         let (_, left) = one.engine.serve(one.now, 0, usize::MAX, true);
         assert_eq!(asked - left / cost, COST_AT_CLOSE_MAX.div_ceil(cost));
+    }
+
+    #[test]
+    fn own_memory_of_an_endpoint_is_one_region() {
+        let mut one = Host::new(1, 2);
+        let own = AppMemory::new().unwrap();
+        assert!(one.engine.add_own_region(0, own.clone()).is_some());
+        assert_eq!(one.engine.add_own_region(0, own), None, "the first keeps its number");
     }
 
     #[test]
