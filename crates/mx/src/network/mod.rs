@@ -32,6 +32,7 @@ mod endpoint_filter;
 mod guest;
 mod interface;
 mod neighbours;
+mod rings;
 mod survivors;
 mod udp;
 
@@ -59,6 +60,7 @@ use neighbours::{Engines, NicEngine};
 use survivors::Survivors;
 
 pub use neighbours::FindNetwork;
+pub use rings::RingState;
 pub use survivors::LockFiles;
 
 /// An action for the service after a turn of the network.
