@@ -20,6 +20,9 @@ pub const CONNECTS_PENDING_MAX: usize = 256;
 /// Maximum time for an answer of the daemon. An open or a query then fails; an attempt to resume is
 /// repeated.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time for which a list of NICs reuses the answer of an adapter's daemon. An MPI library lists
+/// NICs about ten times at its start, and a session takes tens of commands of the adapter.
+pub const ADAPTER_KNOWN: Duration = Duration::from_secs(60);
 /// Commands of a session over an adapter that are in flight; as many as the daemon keeps receives.
 pub const COMMANDS_IN_FLIGHT_MAX: usize = 32;
 /// Commands of a session that wait for room, as on a socket; the session ends at a further one.

@@ -5,7 +5,8 @@
 //! ([`crate::place`]). At most [`NICS_MAX`] (64) are used, further sockets are ignored. The index
 //! of a place in this list is the NIC's number. [`find_all`] freezes the list until [`forget`];
 //! without it each call searches again, and numbers may change. Addresses and names that daemons
-//! reported are cached until [`forget`].
+//! reported are cached until [`forget`]. [`recent`] reuses the answer of an adapter's daemon for
+//! [`ADAPTER_KNOWN`] (60 s), since each conversation by an adapter is a session with a queue pair.
 //!
 //! # Limits
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
@@ -40,7 +41,7 @@ use crate::adapter::session::Session;
 use crate::connection::socket::SocketConnection;
 use crate::connection::{Attached, Connection, Grant};
 use crate::error::Error;
-use crate::limits::{ANSWER_MAX, NICS_MAX};
+use crate::limits::{ADAPTER_KNOWN, ANSWER_MAX, NICS_MAX};
 use crate::lock::Guarded;
 use crate::place;
 use crate::waiter::Awaited;
@@ -56,6 +57,16 @@ pub struct Nic {
     pub name: String,
 }
 
+/// A NIC that answered.
+#[derive(Debug, Clone)]
+struct KnownNic {
+    nic: Nic,
+    /// Its place; `None` for a connection without one.
+    place: Option<Place>,
+    /// Time of the answer.
+    answered: Instant,
+}
+
 /// Cache of the NICs.
 #[derive(Debug)]
 struct NicCache {
@@ -64,7 +75,36 @@ struct NicCache {
     /// The adapter through which the daemon answered, if the machine has several.
     adapter: Option<Place>,
     /// NICs that answered, by number.
-    boards: Vec<Option<Nic>>,
+    boards: Vec<Option<KnownNic>>,
+}
+
+impl NicCache {
+    /// Keeps a NIC that answered.
+    fn keep(&mut self, number: u32, known: KnownNic) {
+        let number = number as usize;
+        if number < NICS_MAX && self.boards.len() <= number {
+            self.boards.resize(number.saturating_add(1), None);
+        }
+        if let Some(place) = self.boards.get_mut(number) {
+            *place = Some(known);
+        }
+    }
+
+    /// Returns the NIC behind an adapter if its daemon answered lately.
+    fn recent(&self, number: u32, place: &Place) -> Option<Nic> {
+        let known = self.boards.get(number as usize)?.as_ref()?;
+        let is_usable = matches!(place, Place::Adapter { .. })
+            && known.place.as_ref() == Some(place)
+            && known.answered.elapsed() < ADAPTER_KNOWN;
+        is_usable.then(|| known.nic.clone())
+    }
+
+    /// Has [`Self::recent`] ask the daemon again, whose NIC stays known to others.
+    fn forget_recent(&mut self, number: u32) {
+        if let Some(Some(known)) = self.boards.get_mut(number as usize) {
+            known.place = None;
+        }
+    }
 }
 
 /// Nothing is known.
@@ -115,7 +155,8 @@ fn search() -> Vec<Place> {
     if let Some(known) = CACHE.with(|cache| cache.adapter.clone()) {
         return vec![known];
     }
-    let answers = |place: &&Place| Conversation::greeted(connect(place), None).is_ok();
+    // The place that answers is the only one, with the number 0.
+    let answers = |place: &&Place| Conversation::greeted(connect(place), (0, Some(place))).is_ok();
     let Some(place) = adapters.iter().find(answers).cloned() else { return adapters };
     CACHE.with(|cache| cache.adapter = Some(place.clone()));
     vec![place]
@@ -158,11 +199,14 @@ impl Conversation {
             return Err(Error::NoNic);
         }
         let place = places.get(number as usize).ok_or(Error::UnknownNic)?;
-        let greeted = Self::greeted(connect(place), Some(number));
-        greeted.map_err(|error| match (place, error) {
-            // The adapter exists, and its daemon serves no sessions.
-            (Place::Adapter { .. }, Error::NoDaemon | Error::DaemonGone) => Error::NoSession,
-            (_, error) => error,
+        let greeted = Self::greeted(connect(place), (number, Some(place)));
+        greeted.map_err(|error| {
+            CACHE.with(|cache| cache.forget_recent(number));
+            match (place, error) {
+                // The adapter exists, and its daemon serves no sessions.
+                (Place::Adapter { .. }, Error::NoDaemon | Error::DaemonGone) => Error::NoSession,
+                (_, error) => error,
+            }
         })
     }
 
@@ -176,13 +220,13 @@ impl Conversation {
             Some(Place::Socket(path)) => Some(path.clone()),
             _ => None,
         };
-        Self::greeted(Ok(Box::new(SocketConnection::over(stream, path))), Some(number))
+        Self::greeted(Ok(Box::new(SocketConnection::over(stream, path))), (number, None))
     }
 
-    /// Greets the daemon over a connection, and caches its NIC under a number.
+    /// Greets the daemon over a connection, and caches its NIC under a number, with its place.
     fn greeted(
         connection: Result<Box<dyn Connection>, Error>,
-        number: Option<u32>,
+        (number, place): (u32, Option<&Place>),
     ) -> Result<Self, Error> {
         let board = Nic { nic: 0, name: String::new() };
         let mut conversation = Self { connection: connection?, board };
@@ -193,16 +237,10 @@ impl Conversation {
         if version != VERSION {
             return Err(Error::Version);
         }
-        conversation.board = Nic { nic, name: name.as_str().to_owned() };
-        let Some(number) = number.map(|number| number as usize) else { return Ok(conversation) };
-        CACHE.with(|cache| {
-            if number < NICS_MAX && cache.boards.len() <= number {
-                cache.boards.resize(number.saturating_add(1), None);
-            }
-            if let Some(place) = cache.boards.get_mut(number) {
-                *place = Some(conversation.board.clone());
-            }
-        });
+        let nic = Nic { nic, name: name.as_str().to_owned() };
+        conversation.board = nic.clone();
+        let known = KnownNic { nic, place: place.cloned(), answered: Instant::now() };
+        CACHE.with(|cache| cache.keep(number, known));
         Ok(conversation)
     }
 
@@ -320,7 +358,20 @@ pub fn of(number: u32) -> Result<Nic, Error> {
         return Err(Error::UnknownNic);
     }
     match CACHE.with(|cache| cache.boards.get(number as usize).cloned().flatten()) {
-        Some(board) => Ok(board),
+        Some(known) => Ok(known.nic),
+        None => Ok(Conversation::new(number)?.board),
+    }
+}
+
+/// Returns the NIC of a place, with its number in [`places`]. The answer of an adapter's daemon is
+/// reused for [`ADAPTER_KNOWN`] (60 s), or until a conversation with it fails; the daemon of a socket is
+/// asked each time.
+///
+/// # Errors
+/// Those of [`Conversation::new`].
+pub fn recent(number: u32, place: &Place) -> Result<Nic, Error> {
+    match CACHE.with(|cache| cache.recent(number, place)) {
+        Some(nic) => Ok(nic),
         None => Ok(Conversation::new(number)?.board),
     }
 }
@@ -369,5 +420,38 @@ pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(ClientMessage::Name { tag: 0, nic })) {
         Ok((_, name)) if !name.is_empty() => Ok(name),
         _ => Err(Error::NicUnknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nic_of_an_adapter_is_known_until_a_conversation_fails_or_time_passes() {
+        let adapter = |device: &str| Place::Adapter { device: Some(device.into()), port: None };
+        let socket = Place::Socket("/x/mx0.sock".into());
+        let known = |place: &Place, answered| KnownNic {
+            nic: Nic { nic: 7, name: "vm1:0".into() },
+            place: Some(place.clone()),
+            answered,
+        };
+        let now = Instant::now();
+        let mut cache = EMPTY;
+        assert!(cache.recent(0, &adapter("mlx5_0")).is_none());
+        cache.keep(0, known(&adapter("mlx5_0"), now));
+        assert_eq!(cache.recent(0, &adapter("mlx5_0")).map(|nic| nic.nic), Some(7));
+        assert!(cache.recent(0, &adapter("mlx5_1")).is_none(), "another adapter has the number");
+        assert!(cache.recent(1, &adapter("mlx5_0")).is_none());
+        cache.forget_recent(0);
+        assert!(cache.recent(0, &adapter("mlx5_0")).is_none(), "the conversation failed");
+        assert!(cache.boards[0].is_some(), "names and addresses stay");
+        if let Some(before) = now.checked_sub(ADAPTER_KNOWN) {
+            cache.keep(0, known(&adapter("mlx5_0"), before));
+            assert!(cache.recent(0, &adapter("mlx5_0")).is_none(), "its time has passed");
+        }
+        // The daemon of a socket is asked each time.
+        cache.keep(1, known(&socket, now));
+        assert!(cache.recent(1, &socket).is_none());
     }
 }

@@ -48,7 +48,7 @@ use causeway_host::AppMemory;
 use causeway_ibverbs::{ProtectionDomain, Registration};
 use causeway_memory::{Map, Mapping, Region, View, create};
 use causeway_message::library::{Purpose, Staging, TransportError};
-use causeway_message::split::{RegionId, Window};
+use causeway_message::split::{RegionId, Token, Window};
 use causeway_message::status::Status;
 use causeway_wire::local::ClientMessage;
 
@@ -211,9 +211,8 @@ impl StagingSlabs {
 
     /// Returns the staging of an endpoint, in memory that is registered in `domain`.
     pub fn registered(endpoint: u8, domain: ProtectionDomain) -> Self {
-        let cache =
-            Policy::chosen().map(|policy| RegistrationCache::new(endpoint, domain.clone(), policy));
-        Self { domain: Some(domain), cache, ..Self::new(endpoint) }
+        let cache = RegistrationCache::new(endpoint, domain.clone(), Policy::chosen());
+        Self { domain: Some(domain), cache: Some(cache), ..Self::new(endpoint) }
     }
 
     /// Returns the counters.
@@ -359,9 +358,10 @@ impl Staging for StagingSlabs {
         &mut self,
         memory: Range<usize>,
         purpose: Purpose,
+        token: Token,
     ) -> Result<Option<Window>, TransportError> {
         if let Some(cache) = &mut self.cache {
-            return cache.lend(memory, &mut self.last, &mut self.commands);
+            return cache.lend((memory, token), &mut self.last, &mut self.commands);
         }
         let (Some((region, own)), Purpose::Offer) = (&self.own, purpose) else { return Ok(None) };
         let start = std::ptr::with_exposed_provenance(memory.start);
@@ -457,7 +457,7 @@ mod tests {
         let bytes = vec![9; 100_000];
         let start = bytes.as_ptr().expose_provenance();
         let lend = |slabs: &mut StagingSlabs, purpose| {
-            slabs.lend(start..start + bytes.len(), purpose).unwrap()
+            slabs.lend(start..start + bytes.len(), purpose, Token(1)).unwrap()
         };
         assert_eq!(lend(&mut slabs, Purpose::Offer), None, "the daemon does not reach it");
         let own = AppMemory::new().unwrap();

@@ -4,11 +4,13 @@
 //! # Limits
 //! The module opens no endpoint and keeps no connection. A NIC with two places is reported once.
 //! Places without an answer are skipped; if none answers, the error of the first is returned, and
-//! without any place the error that no NIC is found. A query blocks its caller for at most
+//! without any place the error that no NIC is found. In a guest, the answer of an adapter's daemon is
+//! reused for 60 s ([`ADAPTER_KNOWN`](causeway_endpoint::limits::ADAPTER_KNOWN)), or until an endpoint
+//! cannot be opened: a query is a session with a queue pair. A query blocks its caller for at most
 //! [`ANSWER_MAX`](causeway_endpoint::limits::ANSWER_MAX) (10 s) for the connect and again for each
 //! answer. After a place that takes more than 1 s ([`SLOW`]) to fail, the places behind it are not
 //! queried; if no NIC was found before it, [`all`] returns the same error for the next 60 s
-//! ([`RETRY_AFTER`]) without a query. NICs that were found are not cached. Callers in several
+//! ([`RETRY_AFTER`]) without a query. Answers of sockets are not cached. Callers in several
 //! threads take turns, so a caller may also wait for the queries of others.
 //!
 //! # Place
@@ -19,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::Error;
-use causeway_endpoint::nic::{Conversation, Place, places};
+use causeway_endpoint::nic::{Place, places, recent};
 
 /// A NIC that the daemon reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,9 +96,8 @@ pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
     let mut nics: Vec<LocalNic> = Vec::new();
     for (number, place) in (0_u32..).zip(places) {
         let since = Instant::now();
-        match Conversation::new(number) {
-            Ok(conversation) => {
-                let known = conversation.board;
+        match recent(number, &place) {
+            Ok(known) => {
                 if nics.iter().all(|nic| nic.address != known.nic) {
                     nics.push(LocalNic { index: number, address: known.nic, name: known.name });
                 }

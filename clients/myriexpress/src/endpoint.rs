@@ -29,7 +29,7 @@ use crate::limits::TESTS_PER_YIELD;
 use crate::memory::{MappedPages, MessageSegments};
 
 /// Number of the counters of an endpoint.
-pub const COUNTERS: usize = Counters::COUNT + 7;
+pub const COUNTERS: usize = Counters::COUNT + 8;
 
 /// Returns the counters of an endpoint with their names. The other arguments: checks of buffers by
 /// the kernel, messages that were read directly, and counters of memory for the NIC side.
@@ -46,6 +46,7 @@ pub fn named_counters(
         ("memory_registered", staged.cache.registered),
         ("memory_reused", staged.cache.reused),
         ("memory_invalidated", staged.cache.invalidated),
+        ("memory_unwatched", staged.cache.unwatched),
         ("memory_copied", staged.cache.copied),
     ];
     let named = messages.named().into_iter().chain(memory);

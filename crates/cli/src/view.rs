@@ -29,6 +29,12 @@ pub type DispatcherView = causeway_model::DispatcherView<Textual>;
 pub type ShardView = causeway_model::ShardView<Textual>;
 /// A NIC of another host.
 pub type PeerView = causeway_model::PeerView<Textual>;
+/// A NIC of this host.
+pub type NicView = causeway_model::NicView<Textual>;
+/// A process that is attached to a NIC.
+pub type NicProcessView = causeway_model::NicProcessView<Textual>;
+/// An open endpoint of a NIC.
+pub type NicEndpointView = causeway_model::NicEndpointView<Textual>;
 /// A host channel adapter.
 pub type HcaView = causeway_model::HcaView<Textual>;
 /// A queue pair of an adapter.

@@ -246,6 +246,17 @@ impl Port {
         self.map().is_some_and(Map::is_poisoned)
     }
 
+    /// Returns the reason of the last violation of a rule, and its age in seconds.
+    pub fn last_fault(&self, now_ns: u64) -> Option<(&str, u64)> {
+        self.fault.as_ref().map(|fault| (fault.text.as_str(), fault.age_seconds(now_ns)))
+    }
+
+    /// Returns the last event that affected the guest although it broke no rule, and its age in
+    /// seconds.
+    pub fn last_notice(&self, now_ns: u64) -> Option<(&str, u64)> {
+        self.notice.as_ref().map(|notice| (notice.text.as_str(), notice.age_seconds(now_ns)))
+    }
+
     /// Returns an event of now, of the present frontend or, if there is none, of the last frontend.
     pub(crate) fn event_now(&self, now_ns: u64, text: String) -> PortEvent {
         PortEvent { text, at_ns: now_ns, frontend: self.connects_total }

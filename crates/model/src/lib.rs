@@ -103,8 +103,8 @@ pub use view::{
     Answer, CaptureView, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView,
     DispatcherView, EventFrontend, ForwardReport, ForwardState, ForwardTask, ForwardView,
     ForwarderReport, GroupView, HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState,
-    HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, ObjectStats, PairView, PeerView,
-    PortState, PortStats, PortView, QueueView, RefusalStats, RouteView, RuleView, ShardView,
-    SpecValues, StatsView, Textual, TraceView, TrafficPair, TrafficView, TurnBucket, TurnTimesView,
-    Typed, ViewForm, ViewText, ViewValue,
+    HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, NicEndpointView, NicProcessView,
+    NicView, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
+    RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,
+    TrafficPair, TrafficView, TurnBucket, TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
 };

@@ -120,6 +120,11 @@ impl ClientProcess {
         self.attachment.is_gone()
     }
 
+    /// Returns the number of messages that the process has not read.
+    pub fn unread_messages(&self) -> usize {
+        self.attachment.backlog().saturating_add(self.closed_reports.len())
+    }
+
     /// Returns the number of descriptors that the process has not read.
     pub fn unread_descriptors(&self) -> usize {
         self.attachment.descriptors()

@@ -1,6 +1,7 @@
-//! The control-plane part of the service: the NICs of other hosts, over all groups.
+//! The control-plane part of the service: NICs of this host and of other hosts, over all groups.
 //!
-//! [`MxController`] answers one command of the operator (`peers::List`): it asks the shard of each
+//! [`MxController`] answers commands of the operator: views of NICs ([`crate::view`]), and the list
+//! of NICs of other hosts (`peers::List`), for which it asks the shard of each
 //! group for the NICs that its NICs know, in turn, and sorts them by port and address. A NIC that
 //! several NICs know is listed for each; a NIC without a network knows none. If a shard does not
 //! answer, the command fails and lists nothing. Configured peers are options of a port.
@@ -16,12 +17,13 @@ use causeway_fabric::guest_session::{
     CARRIES_GUEST_SESSIONS, CarrierAdded, CloseGuestSessions, OpenGuestSessions, ServingEnd,
 };
 use causeway_fabric::{Control, Controller, ShardKey};
-use causeway_model::commands::peers;
+use causeway_model::commands::{nics, peers};
 use causeway_model::{
     CommandError, MxSpec, Name, PeerView, PortSpec, RequestDispatch, ServiceRequest, TypedRequest,
 };
 
 use crate::service::NAME;
+use crate::view;
 
 /// Asks a shard for the NICs of other hosts that its NICs know.
 #[derive(Debug)]
@@ -117,10 +119,14 @@ fn list(control: &Control<'_>) -> Result<Vec<PeerView>, CommandError> {
 
 impl Controller for MxController {
     fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
-        RequestDispatch::new(request).on(|peers::List| list(control)).on(|added: CarrierAdded| {
-            self.carrier_added(control, &added);
-            Ok(())
-        })
+        RequestDispatch::new(request)
+            .on(|peers::List| list(control))
+            .on(|nics::List| view::list(control))
+            .on(|nics::Show(name)| view::show(control, &name))
+            .on(|added: CarrierAdded| {
+                self.carrier_added(control, &added);
+                Ok(())
+            })
     }
 
     fn port_added(

@@ -71,6 +71,7 @@ mod service;
 mod session_requests;
 mod sessions;
 mod user;
+mod view;
 
 pub use control::ServeGuest;
 pub use service::MxService;

@@ -53,6 +53,7 @@ use crate::nic::{EndpointEntry, LocalNic};
 use crate::process;
 use crate::sessions::{self, GuestOfNic, GuestSessions};
 use crate::user::User;
+use crate::view::ViewNics;
 
 /// Name of the service for operators.
 pub(crate) const NAME: &str = "mx";
@@ -156,6 +157,11 @@ impl MxService {
         let until = until.max(self.now_ns.saturating_add(PAUSE_NS));
         self.paused.insert(value);
         self.pause_ends_ns = Some(self.pause_ends_ns.map_or(until, |at| at.min(until)));
+    }
+
+    /// Returns whether the requests of a process wait until its rate allows them.
+    pub(crate) fn is_paused(&self, value: u32) -> bool {
+        self.paused.contains(&value)
     }
 
     /// Charges a costly request to a process and its user.
@@ -649,6 +655,7 @@ impl Service for MxService {
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
             .on(|ListPeers| Ok(self.peers(cx)))
+            .on(|request: ViewNics| Ok(self.views(cx, &request)))
             .on(|ServeGuest(name)| self.serve_guest(cx, &name))
             .on(|GuestJoined { nic, is_joined }| {
                 self.guest_joined(&nic, is_joined);

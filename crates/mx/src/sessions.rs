@@ -82,6 +82,16 @@ impl GuestOfNic {
         }
     }
 
+    /// Returns the port of the adapter.
+    pub fn adapter(&self) -> &Name {
+        &self.adapter
+    }
+
+    /// Returns whether the port carries the sessions of its processes to the NIC.
+    pub fn is_joined(&self) -> bool {
+        self.is_joined
+    }
+
     /// Returns the condition that keeps the guest's processes from the NIC, with its remedy.
     pub fn warning(&self, group: &Name) -> Option<String> {
         let adapter = &self.adapter;

@@ -71,6 +71,8 @@ counters! {
         replies_stray,
         /// Bytes pulled.
         bytes_pulled,
+        /// Bytes of offered messages that the peer pulled.
+        bytes_taken,
         /// Frames of blocks sent.
         replies_sent,
         /// Pulls of a window of another peer, or beyond the end of a window.

@@ -21,7 +21,7 @@
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};
 
-use crate::context::{EngineContext, count};
+use crate::context::{EngineContext, add, count};
 use crate::endpoint::NicEndpoint;
 use crate::nic::DropReason;
 use crate::offers::FrameLayout;
@@ -134,6 +134,9 @@ impl NicEndpoint {
     ) {
         if let Some(open) = self.windows.get(window, sequence, peer) {
             let taken = total_len.min(open.from.len);
+            if let Some(remote) = self.peers.get_mut(peer) {
+                add(&mut remote.counters.bytes_taken, taken as usize);
+            }
             self.end_offer(ctx, open.token, Status::Success, taken);
             self.close_window(ctx, window);
         }

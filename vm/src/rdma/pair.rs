@@ -168,7 +168,7 @@ impl Pair {
     }
 
     /// Returns a sample of the counters of the NIC behind a guest's adapter, as [`Self::counters`].
-    fn nic_counters(&self, guest: usize) -> Result<Counters> {
+    pub(super) fn nic_counters(&self, guest: usize) -> Result<Counters> {
         match (&self.daemon, NICS.get(guest)) {
             (Some(daemon), Some(nic)) => Counters::sample_port(daemon, nic),
             _ => Ok(Counters::default()),

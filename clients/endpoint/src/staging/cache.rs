@@ -10,6 +10,10 @@
 //! | 0 | one for each message | the message |
 //! | 2 | kept | `mx__regcache_clean`, and a change that the kernel reports |
 //! | otherwise | kept, if the kernel reports changes of memory | such a change, and `mx__regcache_clean` |
+//! | otherwise | one for each message, where the kernel reports none ([`CacheCounters::unwatched`]) | the message |
+//!
+//! A registration that ends with its message serves only the message for which it was made: another
+//! may have other pages at the same address.
 //!
 //! # Limits
 //! At most [`REGISTRATIONS_MAX`] (32) registrations of [`REGISTERED_BYTES_MAX`] (256 MiB) in total,
@@ -33,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_ibverbs::{ProtectionDomain, Registration};
 use causeway_message::library::TransportError;
-use causeway_message::split::{RegionId, Window};
+use causeway_message::split::{RegionId, Token, Window};
 use causeway_wire::local::ClientMessage;
 use rustix::process::{Resource, geteuid, getrlimit};
 
@@ -94,21 +98,38 @@ pub(super) enum Policy {
     Plain,
     /// Registrations are kept until the watch reports a change.
     Watched(Arc<MemoryWatch>),
+    /// As [`Self::Plain`], because the kernel reports no changes.
+    Unwatched,
     /// Registrations are kept until the application reports a change.
     Trusting,
 }
 
 impl Policy {
-    /// Returns the policy that `MX_RCACHE` chooses; `None` if memory of the application is not
-    /// registered.
-    pub fn chosen() -> Option<Self> {
+    /// Returns the policy that `MX_RCACHE` chooses.
+    pub fn chosen() -> Self {
         let value = std::env::var_os("MX_RCACHE");
         if value.as_ref().is_some_and(|value| value == "0") {
-            return Some(Self::Plain);
+            return Self::Plain;
         }
-        let trusts = value.is_some_and(|value| value == "2");
-        let watched = MemoryWatch::of_process().map(Self::Watched);
-        watched.or_else(|| trusts.then_some(Self::Trusting))
+        let otherwise = match value.is_some_and(|value| value == "2") {
+            true => Self::Trusting,
+            false => Self::Unwatched,
+        };
+        MemoryWatch::of_process().map_or(otherwise, Self::Watched)
+    }
+
+    /// Begins the watch of a range, if registrations are kept until a change. Returns it, and whether a
+    /// registration of the range is kept.
+    fn watch(&self, range: &Range<usize>) -> (Option<WatchedRange>, bool) {
+        match self {
+            Self::Watched(watch) => {
+                let watched = WatchedRange::new(watch, range.clone());
+                let is_kept = watched.is_some();
+                (watched, is_kept)
+            }
+            Self::Plain | Self::Unwatched => (None, false),
+            Self::Trusting => (None, true),
+        }
     }
 }
 
@@ -121,8 +142,10 @@ pub struct CacheCounters {
     pub reused: u64,
     /// Registrations that ended because their memory changed, or might have.
     pub invalidated: u64,
-    /// Attempts to send or receive a long contiguous message through a slab; several for a message
-    /// that waits for the slab.
+    /// Registrations that are not kept because the kernel does not report changes of their memory: Linux
+    /// before 5.19, a policy that forbids `userfaultfd(2)` (as that of a container), or memory of a file.
+    pub unwatched: u64,
+    /// Long contiguous messages that went through a slab.
     pub copied: u64,
 }
 
@@ -136,6 +159,10 @@ struct Entry<M> {
     /// Addresses of the memory.
     range: Range<usize>,
     memory: Arc<M>,
+    /// The message for which the registration was made.
+    token: Token,
+    /// Other messages use the registration too, and it outlives them.
+    is_kept: bool,
     /// Watch of the memory; `None` if nothing is watched.
     watched: Option<WatchedRange>,
     /// Value of [`CLEANED`] at the registration.
@@ -205,21 +232,22 @@ impl<R: Registrar> RegistrationCache<R> {
         self.entries.iter().any(|entry| entry.region.is_none())
     }
 
-    /// Returns a window onto memory of the application, or `None` if the message must go through a
-    /// slab. `tag` is that of the last command.
+    /// Returns a window onto memory of the application, for the message with a token, or `None` if the
+    /// message must go through a slab. `tag` is that of the last command.
     ///
     /// # Errors
     /// [`TransportError::Full`] until the daemon has accepted the memory.
     pub fn lend(
         &mut self,
-        memory: Range<usize>,
+        (memory, token): (Range<usize>, Token),
         tag: &mut u32,
         commands: &mut VecDeque<StagingCommand>,
     ) -> Result<Option<Window>, TransportError> {
         self.end_stale(commands);
         let covers = |entry: &Entry<R::Memory>| {
             let of = &entry.range;
-            !entry.is_lent && of.start <= memory.start && memory.end <= of.end
+            let is_usable = !entry.is_lent && (entry.is_kept || entry.token == token);
+            is_usable && of.start <= memory.start && memory.end <= of.end
         };
         while let Some(at) = self.entries.iter().position(covers) {
             let Some(entry) = self.entries.get_mut(at) else { break };
@@ -237,7 +265,7 @@ impl<R: Registrar> RegistrationCache<R> {
             let len = u32::try_from(memory.len()).unwrap_or(u32::MAX);
             return Ok(Some(Window { region, offset, len }));
         }
-        if self.register(&memory, tag, commands).is_some() {
+        if self.register((&memory, token), tag, commands).is_some() {
             return Err(TransportError::Full);
         }
         self.counters.copied = self.counters.copied.wrapping_add(1);
@@ -248,7 +276,7 @@ impl<R: Registrar> RegistrationCache<R> {
     /// registered, or there is no room.
     fn register(
         &mut self,
-        memory: &Range<usize>,
+        (memory, token): (&Range<usize>, Token),
         tag: &mut u32,
         commands: &mut VecDeque<StagingCommand>,
     ) -> Option<()> {
@@ -260,21 +288,23 @@ impl<R: Registrar> RegistrationCache<R> {
         self.make_room(range.len(), commands)?;
         let cleaned = CLEANED.load(Ordering::SeqCst);
         // Watched first: a change during the registration is seen.
-        let watched = match &self.policy {
-            Policy::Watched(watch) => Some(WatchedRange::new(watch, range.clone())?),
-            Policy::Plain | Policy::Trusting => None,
-        };
+        let (watched, is_kept) = self.policy.watch(&range);
         let registered = self.registrar.register(&range)?;
         *tag = tag.wrapping_add(1);
         let ask =
             ClientMessage::Region { tag: *tag, endpoint: self.endpoint, len: range.len() as u64 };
         commands.push_back((ask, R::grant(Arc::clone(&registered), false)));
-        self.counters.registered = self.counters.registered.wrapping_add(1);
+        let counters = &mut self.counters;
+        counters.registered = counters.registered.wrapping_add(1);
+        let is_unwatched = !is_kept && !matches!(self.policy, Policy::Plain);
+        counters.unwatched = counters.unwatched.wrapping_add(u64::from(is_unwatched));
         self.entries.push(Entry {
             tag: *tag,
             region: None,
             range,
             memory: registered,
+            token,
+            is_kept,
             watched,
             cleaned,
             is_lent: false,
@@ -362,7 +392,7 @@ impl<R: Registrar> RegistrationCache<R> {
         let Some(entry) = self.entries.get_mut(at) else { return false };
         entry.is_lent = false;
         let is_stale = entry.is_stale();
-        if is_stale || matches!(self.policy, Policy::Plain) {
+        if is_stale || !entry.is_kept {
             let count = &mut self.counters.invalidated;
             *count = count.wrapping_add(u64::from(is_stale));
             self.end(at, commands);
@@ -415,7 +445,15 @@ mod tests {
         }
 
         fn lend(&mut self, memory: Range<usize>) -> Result<Option<Window>, TransportError> {
-            self.cache.lend(memory, &mut self.tag, &mut self.commands)
+            self.lend_to(Token(1), memory)
+        }
+
+        fn lend_to(
+            &mut self,
+            token: Token,
+            memory: Range<usize>,
+        ) -> Result<Option<Window>, TransportError> {
+            self.cache.lend((memory, token), &mut self.tag, &mut self.commands)
         }
 
         /// Registers memory and returns its window.
@@ -473,6 +511,47 @@ mod tests {
         let window = rig.lent(BUFFER);
         rig.give(window);
         assert_eq!((rig.cache.counters.registered, rig.cache.counters.reused), (2, 0));
+        assert_eq!(rig.cache.counters.unwatched, 0, "the application wants it");
+    }
+
+    #[test]
+    fn staging_cache_without_reports_of_the_kernel_registers_for_each_message_and_counts_it() {
+        let mut rig = Rig::new(Policy::Unwatched);
+        let window = rig.lent(BUFFER);
+        rig.give(window);
+        assert_eq!(rig.ended(), [window.region.0]);
+        let counted = rig.cache.counters;
+        assert_eq!((counted.registered, counted.unwatched, counted.copied), (1, 1, 0));
+        // The message was cancelled before the daemon answered; its memory may be other memory now.
+        assert_eq!(rig.lend_to(Token(2), BUFFER), Err(TransportError::Full));
+        let _ = rig.commands.pop_back();
+        assert!(rig.cache.record_answer(rig.tag, Some(RegionId(70))));
+        assert_eq!(
+            rig.lend_to(Token(3), BUFFER),
+            Err(TransportError::Full),
+            "its own registration"
+        );
+        let _ = rig.commands.pop_back();
+        assert!(rig.cache.record_answer(rig.tag, Some(RegionId(71))));
+        let window = rig.lend_to(Token(3), BUFFER).unwrap().unwrap();
+        assert_eq!(window.region, RegionId(71));
+        rig.give(window);
+        assert!(rig.cache.end_idle(&mut rig.commands), "the registration of the cancelled message");
+        assert_eq!(rig.ended(), [71, 70]);
+    }
+
+    #[test]
+    fn staging_cache_does_not_keep_memory_that_the_kernel_does_not_watch() {
+        let Some(watch) = MemoryWatch::of_process() else {
+            eprintln!("skipped: the kernel refuses userfaultfd(2)");
+            return;
+        };
+        let mut rig = Rig::new(Policy::Watched(watch));
+        // No memory is mapped there.
+        let window = rig.lent(0x1000..0x11_000);
+        rig.give(window);
+        assert_eq!(rig.ended(), [window.region.0]);
+        assert_eq!((rig.cache.counters.registered, rig.cache.counters.unwatched), (1, 1));
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! support, an unknown node or service (each named at log level `info`), no NIC that answers (a
 //! warning), and no NIC that matches. `FI_SOURCE` without node and service gives `-FI_EINVAL`, as
 //! does an unsupported field in a chosen `fi_info`; missing memory gives `-FI_ENOMEM`. Each call
-//! reports the NICs that answer now; only the failure of a slow daemon is remembered, for 60 s
-//! (`nics`).
+//! reports the NICs that answer now, in a guest those that answered in the last 60 s; the failure of
+//! a slow daemon is remembered for 60 s too (`nics`).
 //!
 //! # Place
 //! libfabric's core calls [`getinfo`] by the provider's description, in the thread of the

@@ -230,6 +230,7 @@ impl Rdm {
             ("memory_registered", staged.cache.registered),
             ("memory_reused", staged.cache.reused),
             ("memory_invalidated", staged.cache.invalidated),
+            ("memory_unwatched", staged.cache.unwatched),
             ("memory_copied", staged.cache.copied),
         ];
         let seconds = stats.since.elapsed().as_secs_f64();

@@ -228,6 +228,9 @@ Examples:
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),
+    /// NICs: those of this host (kind mx), with their processes in guests and on the host
+    #[command(subcommand)]
+    Nic(NicVerb),
     /// HCAs: host channel adapters of guests (kind hca), with their queue pairs
     #[command(subcommand)]
     Hca(HcaVerb),
@@ -428,6 +431,43 @@ Examples:
     Show {
         /// Hostname or address of the NIC, as `causeway peer list` prints it
         nic: String,
+    },
+}
+
+/// `causeway nic …`
+#[derive(Debug, Subcommand)]
+pub enum NicVerb {
+    /// List this host's NICs: the guest that they serve, processes, endpoints, and messages
+    #[command(after_help = "\
+GUEST is the port of the guest's adapter (`--adapter`), with `(waits)` while that port does not
+exist. PROCESSES counts those of the host and of the guest, SESSIONS those of the guest. SENT and
+RECEIVED count messages through the daemon, of closed endpoints too; messages between processes
+of one host do not pass the daemon, unless CAUSEWAY_MX_CHANNELS=0. WARNINGS and the reason of the
+last refusal are in `causeway nic show`.
+
+Example:
+  causeway nic list")]
+    List,
+    /// Show a NIC: processes with their sessions and endpoints, warnings, and the last refusal
+    #[command(after_help = "\
+A process of a guest has a SESSION: its connection by the guest's adapter, with a new number each
+time. STATE of a process is `attaching`, `active`, `paused` (at its rate of requests), `not
+reading` (16 messages wait for it) or `ending`.
+
+RINGS of an endpoint are `polled`, `parked` (the dispatcher waits for the doorbell), `deferred`
+(the next request waits for a limit), `unread` with the time for which the process has read no
+events, `closing`, `direct` (bypass) or `channels` (the daemon serves no rings: messages go from
+process to process). BYTES SENT of a long message count when its receiver has pulled it.
+
+REFUSAL is the last rule that a process broke, or limit that it met; NOTICE the last request that
+found too few resources. `-o json` has the counters of each endpoint.
+
+Examples:
+  causeway nic show vm1-mx
+  causeway nic show vm1-mx -o json")]
+    Show {
+        /// Name of the port, as `causeway nic list` prints it
+        port: Name,
     },
 }
 

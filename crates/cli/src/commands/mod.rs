@@ -30,6 +30,7 @@ mod hca;
 mod key;
 mod link;
 mod mpi;
+mod nic;
 mod pages;
 mod peer;
 mod port;
@@ -88,6 +89,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
         Noun::Peer(verb) => peer::run(&cx, verb),
+        Noun::Nic(verb) => nic::run(&cx, verb),
         Noun::Hca(verb) => hca::run(&cx, verb),
         Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),
         Noun::Link(verb) => link::run(&cx, verb),

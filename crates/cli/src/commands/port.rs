@@ -185,7 +185,7 @@ fn when(age_seconds: Option<u64>, of: Option<&str>) -> String {
 }
 
 /// Returns a duration in its two largest units.
-fn age_of(seconds: u64) -> String {
+pub(super) fn age_of(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),

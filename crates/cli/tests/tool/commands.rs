@@ -108,6 +108,38 @@ fn peer_list_and_show_print_nics_and_connections() {
 }
 
 #[test]
+fn nic_list_and_show_print_nics_sessions_and_endpoints() {
+    let host = Host::start();
+    assert_eq!(host.ok("nic list").lines().count(), 1, "no port is a NIC");
+    host.ok("port add vm1-mx --kind mx --group blue --adapter vm1-rdma --hostname vm1:0");
+    let list = host.ok("nic list");
+    let row: Vec<&str> = list.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(
+        (&row[..2], row[3], row[4]),
+        (&["vm1-mx", "blue"][..], "vm1:0", "vm1-rdma"),
+        "{list}"
+    );
+    assert_eq!(row[5..9], ["1", "1", "1", "7"], "{list}");
+    assert_eq!(host.json("nic list -j")[0]["process_list"], serde_json::json!([]));
+    let shown = host.ok("nic show vm1-mx");
+    assert!(shown.contains("was refused: 224 is the maximum (9 s ago)"), "{shown}");
+    let rows = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.into_iter().find(|row| row.first() == Some(&"session")).unwrap();
+    assert_eq!(
+        row,
+        [
+            "session", "12", "active", "0", "8", "KiB", "in", "1", "3", "parked", "2", "7", "0",
+            "B", "0", "0", "B"
+        ],
+        "{shown}"
+    );
+    let json = host.json("nic show vm1-mx -j");
+    assert_eq!(json["process_list"][0]["endpoint_list"][0]["number"], 3);
+    host.fails("nic show vm1-net", 3, "see `causeway nic list`");
+    assert!(host.ok("nic list --help").contains("SESSIONS"));
+}
+
+#[test]
 fn hca_list_and_show_print_adapters_and_queue_pairs() {
     let host = Host::start();
     assert_eq!(host.ok("hca list").lines().count(), 1, "no port is an adapter");

@@ -25,6 +25,7 @@
 //! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
 //! GET  /v1/peers                      GET  /v1/kinds
 //! GET  /v1/hcas                       GET  /v1/hcas/PORT
+//! GET  /v1/nics                       GET  /v1/nics/PORT
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX

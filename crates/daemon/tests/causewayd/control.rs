@@ -139,6 +139,26 @@ fn control_lists_and_shows_adapters() {
 }
 
 #[test]
+fn control_lists_and_shows_nics() {
+    let control = start();
+    let ask = |method, path, body: &str| send(&control.socket, method, path, body);
+    ask("POST", "/v1/groups", r#"{"name":"g"}"#);
+    ask("POST", "/v1/ports", r#"{"name":"n","group":"g","kind":"net"}"#);
+    assert_eq!(ask("GET", "/v1/nics", ""), (200, json!([])), "no port is a NIC");
+    assert_eq!(ask("GET", "/v1/nics/n", "").0, 404);
+    let draft = r#"{"name":"m","group":"g","kind":"mx","adapter":"a"}"#;
+    assert_eq!(ask("POST", "/v1/ports", draft).0, 201);
+    let (status, list) = ask("GET", "/v1/nics", "");
+    assert_eq!((status, &list[0]["port"], &list[0]["adapter"]), (200, &json!("m"), &json!("a")));
+    assert_eq!((&list[0]["process_list"], &list[0]["sessions"]), (&json!([]), &json!(1)));
+    let (status, nic) = ask("GET", "/v1/nics/m", "");
+    let endpoint = &nic["process_list"][0]["endpoint_list"][0];
+    assert_eq!((status, &endpoint["state"]), (200, &json!("parked")));
+    assert_eq!(ask("DELETE", "/v1/nics/m", "").0, 405);
+    assert_eq!(ask("GET", "/v1/nics/m/x", "").0, 404);
+}
+
+#[test]
 fn control_refusals_are_json_with_their_status() {
     let control = start();
     for (method, path, body, status, kind) in [

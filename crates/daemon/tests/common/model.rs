@@ -8,13 +8,14 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::FabricControl;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::commands::{forwards, hca, links, peers, routes, traffic};
+use causeway_model::commands::{forwards, hca, links, nics, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     Answer, Command, CommandError, GroupView, HcaActivity, HcaQueuePairView, HcaState, HcaView,
-    LinkState, LinkView, PairView, PeerView, PortState, PortView, RequestDispatch, RouteView,
-    RuleView, ServiceRequest, TraceQuery, TraceView, TrafficPair, TrafficView,
+    LinkState, LinkView, MxSpec, NicEndpointView, NicProcessView, NicView, PairView, PeerView,
+    PortState, PortView, RequestDispatch, RouteView, RuleView, ServiceRequest, TraceQuery,
+    TraceView, TrafficPair, TrafficView,
 };
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
@@ -62,6 +63,46 @@ impl FabricControl for Model {
     }
 }
 
+/// Returns the view of a NIC, with a process that has one endpoint.
+fn nic(port: &PortSpec) -> NicView {
+    let mx: MxSpec = port.kind.get().unwrap();
+    let endpoint = NicEndpointView {
+        number: 3,
+        state: "parked".into(),
+        unread_seconds: None,
+        peers: 2,
+        counters: [("messages_sent_total".to_owned(), 7)].into(),
+    };
+    let process = NicProcessView {
+        place: "guest".into(),
+        session: Some(12),
+        user: None,
+        state: "active".into(),
+        unread_messages: 0,
+        regions: 1,
+        region_bytes: 8192,
+        endpoint_list: vec![endpoint],
+    };
+    NicView {
+        port: port.name.clone(),
+        group: port.group.clone(),
+        mac: mx.mac,
+        hostname: mx.hostname,
+        guest: if mx.adapter.is_some() { "served" } else { "none" }.into(),
+        adapter: mx.adapter,
+        processes: 1,
+        sessions: 1,
+        endpoints: 1,
+        warnings: Vec::new(),
+        refusal: Some("a process of the guest was refused: 224 is the maximum".into()),
+        refusal_age_seconds: Some(9),
+        notice: None,
+        notice_age_seconds: None,
+        counters: [("messages_sent_total".to_owned(), 7)].into(),
+        process_list: vec![process],
+    }
+}
+
 fn missing(what: &'static str, name: impl ToString) -> CommandError {
     CommandError::NotFound { what, name: name.to_string() }
 }
@@ -98,6 +139,11 @@ impl State {
             }],
         };
         boards.map(peer).collect()
+    }
+
+    /// Each NIC has a process of its guest, with an endpoint.
+    fn nics(&self) -> Vec<NicView> {
+        self.ports.values().filter(|port| port.kind.name() == "mx").map(nic).collect()
     }
 
     /// Each adapter has a driver, and two queue pairs of which the view has the first.
@@ -147,6 +193,14 @@ impl State {
             .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))
             .on(|traffic::Show(group)| self.has_group(&group).map(|()| matrix(group)))
             .on(|peers::List| Ok(self.peers()))
+            .on(|nics::List| {
+                let without = |nic| NicView { process_list: Vec::new(), ..nic };
+                Ok(self.nics().into_iter().map(without).collect())
+            })
+            .on(|nics::Show(name)| {
+                let found = self.nics().into_iter().find(|nic| nic.port == name);
+                found.ok_or(missing("mx port", name))
+            })
             .on(|hca::List| {
                 let without =
                     |hca| HcaView { queue_pair_list: Vec::new(), queue_pairs_omitted: 2, ..hca };

@@ -66,6 +66,8 @@ const ROUTES: &[Route] = &[
     ("/v1/connections", "get", "AF_VSOCK connections, the first page", None, 200),
     ("/v1/connections", "post", "AF_VSOCK connections, by filter and page", Some("Object"), 200),
     ("/v1/kinds", "get", "Kinds of ports and their options", None, 200),
+    ("/v1/nics", "get", "NICs of this host", None, 200),
+    ("/v1/nics/{port}", "get", "A NIC with its processes, sessions and endpoints", None, 200),
     ("/v1/peers", "get", "NICs of other hosts", None, 200),
     ("/v1/hcas", "get", "Host channel adapters", None, 200),
     ("/v1/hcas/{port}", "get", "An adapter with its queue pairs", None, 200),

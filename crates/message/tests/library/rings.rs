@@ -54,6 +54,7 @@ impl Staging for Stage {
         &mut self,
         memory: Range<usize>,
         purpose: Purpose,
+        _token: Token,
     ) -> Result<Option<Window>, TransportError> {
         if !self.reaches || purpose == Purpose::Pull && !self.writes {
             return Ok(None);

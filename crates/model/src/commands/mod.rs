@@ -14,6 +14,7 @@ pub mod connections;
 pub mod forwards;
 pub mod hca;
 pub mod links;
+pub mod nics;
 pub mod peers;
 pub mod routes;
 pub mod trace;

@@ -15,6 +15,7 @@ mod connection;
 mod form;
 mod forward;
 mod hca;
+mod nic;
 mod peer;
 mod stats;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use connection::{ConnectionEnd, ConnectionPage, ConnectionState, ConnectionV
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
 pub use forward::{ForwardReport, ForwardState, ForwardTask, ForwardView, ForwarderReport};
 pub use hca::{HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState, HcaView};
+pub use nic::{NicEndpointView, NicProcessView, NicView};
 pub use peer::{PairView, PeerView};
 pub use stats::{InfoView, LinkStats, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
 

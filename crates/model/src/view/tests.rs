@@ -126,6 +126,56 @@ fn views_of_adapters_have_the_same_json_in_both_forms() {
 }
 
 #[test]
+fn views_of_nics_have_the_same_json_in_both_forms() {
+    let endpoint = NicEndpointView {
+        number: 3,
+        state: "parked".into(),
+        unread_seconds: None,
+        peers: 1,
+        counters: [("messages_sent_total".to_owned(), 4)].into(),
+    };
+    let process = NicProcessView {
+        place: "guest".into(),
+        session: Some(7),
+        user: None,
+        state: "active".into(),
+        unread_messages: 0,
+        regions: 2,
+        region_bytes: 4096,
+        endpoint_list: vec![endpoint],
+    };
+    let nic: NicView = NicView {
+        port: "a".parse().unwrap(),
+        group: "g".parse().unwrap(),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        hostname: "h:0".into(),
+        adapter: Some("b".parse().unwrap()),
+        guest: "served".into(),
+        processes: 1,
+        sessions: 1,
+        endpoints: 1,
+        warnings: Vec::new(),
+        refusal: None,
+        refusal_age_seconds: None,
+        notice: None,
+        notice_age_seconds: None,
+        counters: BTreeMap::new(),
+        process_list: vec![process],
+    };
+    let nic = json!(nic);
+    assert!(nic["process_list"][0].get("user").is_none());
+    assert_eq!(json!(read::<NicView<Textual>>(nic.clone())), nic);
+    assert_eq!(json!(read::<NicView>(nic.clone())), nic);
+    let mut newer = nic;
+    newer["guest"] = json!("cloned");
+    newer["process_list"][0]["endpoint_list"][0]["state"] = json!("offloaded");
+    newer.as_object_mut().unwrap().remove("warnings");
+    let newer: NicView<Textual> = read(newer);
+    assert_eq!((newer.guest.as_str(), newer.warnings.len()), ("cloned", 0));
+    assert_eq!(newer.process_list[0].endpoint_list[0].state, "offloaded");
+}
+
+#[test]
 fn views_of_a_newer_daemon_are_read() {
     let port: PortView<Textual> = read(json!({
         "name": "a", "group": "g", "kind": "later", "socket": "/s", "state": "resting",

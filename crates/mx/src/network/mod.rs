@@ -34,6 +34,7 @@ mod endpoint_filter;
 mod guest;
 mod interface;
 mod neighbours;
+mod rings;
 mod survivors;
 mod udp;
 
@@ -61,6 +62,7 @@ use neighbours::{Engines, NicEngine};
 use survivors::Survivors;
 
 pub use neighbours::FindNetwork;
+pub use rings::RingState;
 pub use survivors::LockFiles;
 
 /// An action for the service after a turn of the network.

@@ -4,6 +4,7 @@ mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod other_host;
 mod rig;
 
 use causeway_attach::local::LocalAttachment;
@@ -199,6 +200,67 @@ fn sessions_are_counted_at_the_nic_and_at_the_adapter() {
         (1, 2)
     );
     assert_eq!(host.counter("m1", "guest_sessions_failed_total"), 0);
+}
+
+#[test]
+fn operator_sees_sessions_with_their_endpoints_traffic_and_the_last_refusal() {
+    let host = Host::new();
+    host.add_nic(1, "a1").unwrap();
+    let view = host.nic("m1");
+    assert_eq!((&*view.guest, view.warnings.len(), view.sessions), ("waits", 1, 0));
+    host.add_adapter(1);
+    let mut guest = host.boot(1);
+    let (mut one, mut a) = guest.endpoint(1);
+    let (two, mut b) = guest.endpoint(2);
+    let peer = a.connect((&guest, &mut one), at(1, 2));
+    a.send((&guest, &mut one), peer, 5, &[7; 3000]);
+    assert_eq!(b.receive(), (5, vec![7; 3000]));
+    let region = guest.scattered(1 << 20);
+    assert_eq!(one.lend(&guest, 1, region.offer).0, 0);
+    let view = host.nic("m1");
+    assert_eq!(view.adapter.as_ref().unwrap().as_str(), "a1");
+    assert_eq!((&*view.guest, view.warnings.len(), view.refusal.as_deref()), ("served", 0, None));
+    assert_eq!((view.processes, view.sessions, view.endpoints), (2, 2, 2));
+    assert_eq!(view.counters["messages_sent_total"], 1);
+    let processes = &view.process_list;
+    let numbers: Vec<u64> = processes.iter().filter_map(|process| process.session).collect();
+    assert!(numbers[0] < numbers[1], "{numbers:?}");
+    let shape = |at: usize| {
+        let process = &processes[at];
+        let endpoint = &process.endpoint_list[0];
+        (&*process.place, &*process.state, process.regions, process.region_bytes, endpoint.number)
+    };
+    assert_eq!(shape(0), ("guest", "active", 1, 1 << 20, 1));
+    assert_eq!(shape(1), ("guest", "active", 0, 0, 2));
+    let [sender, receiver] = [0, 1].map(|at| processes[at].endpoint_list[0].clone());
+    assert_eq!((sender.peers, sender.counters["bytes_sent_total"]), (1, 3000));
+    assert_eq!(receiver.counters["bytes_received_total"], 3000);
+    // A dispatcher without work waits for doorbells.
+    let state = |number: usize| {
+        host.nic("m1")
+            .process_list
+            .iter()
+            .flat_map(|process| process.endpoint_list.clone())
+            .find(|endpoint| usize::from(endpoint.number) == number)
+            .map(|endpoint| endpoint.state)
+    };
+    soon(
+        || state(1).as_deref() == Some("parked") && state(2).as_deref() == Some("parked"),
+        "parked",
+    );
+    // A process that names another's endpoint is noted; the list names no process.
+    one.ask(&guest, ClientMessage::Close { endpoint: 2 }, None);
+    host.wait("m1", "guest_forged_requests_total", 1);
+    let refusal = host.nic("m1").refusal.unwrap_or_default();
+    assert!(refusal.contains("named endpoint 2 of another process"), "{refusal}");
+    let list = host.handle.ask(causeway_model::commands::nics::List).unwrap();
+    assert_eq!((list.len(), list[0].sessions, list[0].process_list.len()), (1, 2, 0));
+    let missing = host.handle.ask(causeway_model::commands::nics::Show(rig::name("a1")));
+    assert!(missing.unwrap_err().to_string().contains("mx port"));
+    drop(two);
+    one.reset(&mut guest);
+    host.wait("m1", "guest_sessions", 1);
+    assert_eq!(host.nic("m1").process_list.len(), 1);
 }
 
 #[test]

@@ -10,10 +10,11 @@ use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_memory::View;
 use causeway_mlx5_driver::{CompletionRing, Driver, Post, QueuePair, VfioBar};
-use causeway_model::commands::hca;
+use causeway_model::commands::{hca, nics};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
-    Answer, Command, CommandError, HcaView, Mac, MxSpec, Name, PortKind, PortSpec, PortView,
+    Answer, Command, CommandError, HcaView, Mac, MxSpec, Name, NicView, PortKind, PortSpec,
+    PortView,
 };
 use causeway_testing::folder::Folder;
 use causeway_testing::wait::PATIENCE;
@@ -132,6 +133,11 @@ impl Host {
     /// Returns the view of an adapter.
     pub fn adapter(&self, port: &str) -> HcaView {
         self.handle.ask(hca::Show(name(port))).unwrap()
+    }
+
+    /// Returns the view of a NIC.
+    pub fn nic(&self, port: &str) -> NicView {
+        self.handle.ask(nics::Show(name(port))).unwrap()
     }
 
     pub fn counter(&self, port: &str, counter: &str) -> u64 {

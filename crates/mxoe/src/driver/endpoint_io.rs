@@ -206,6 +206,16 @@ impl<W> EndpointIo<W> {
         self.full_since.map(|since| since.elapsed())
     }
 
+    /// Returns whether the owner waits for the doorbell of the rings.
+    pub fn is_parked(&self) -> bool {
+        self.armed
+    }
+
+    /// Returns whether the next request waits until a limit allows it.
+    pub fn is_deferred(&self) -> bool {
+        self.later
+    }
+
     /// Notes the end of a turn in which an event found no room.
     pub(crate) fn note_full(&mut self) {
         self.full_since.get_or_insert_with(Instant::now);

@@ -8,7 +8,7 @@
 use crate::build;
 use crate::error::{Error, Result};
 use crate::rdma::pair::NICS;
-use crate::rdma::programs::mpi;
+use crate::rdma::programs::{compile, mpi};
 use crate::rdma::steps::{LIMIT, Steps};
 use crate::rdma::{Exchange, Listener, Pair};
 
@@ -18,6 +18,10 @@ const FOLDER: &str = "/usr/lib/causeway";
 const PROVIDER: &str = "/usr/lib/causeway/libcauseway-fi.so";
 /// TCP port on which the server of `fi_pingpong` awaits its client.
 const PINGPONG_PORT: u16 = 47592;
+/// The program that calls `fi_getinfo` ten times.
+const GETINFO_SOURCE: &str = include_str!("getinfo.c");
+/// Path of this program in the guests.
+const GETINFO: &str = "/usr/bin/getinfo";
 /// Lengths of messages of `fi_pingpong`: eager, and by regions.
 const LENGTHS: [&str; 3] = ["64", "4096", "262144"];
 /// Bytes that the NICs carry in an MPI program at least.
@@ -42,6 +46,7 @@ pub(in crate::rdma) fn files() -> Result<[(&'static str, Vec<u8>); 1]> {
 /// Runs libfabric's own programs over the provider.
 pub fn libfabric(steps: &mut Steps) {
     steps.step("fi_info finds the NIC", finds_nic);
+    steps.step("ten calls of fi_getinfo open one session at most", asks_again);
     for mode in ["msg", "tagged"] {
         steps.step(&format!("fi_pingpong -m {mode}"), |pair| {
             pair.by_nics(1 << 20, |pair| {
@@ -86,6 +91,33 @@ fn finds_nic(pair: &mut Pair) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Calls `fi_getinfo` ten times in one process: at most one session began, and none is left while the
+/// process lives.
+fn asks_again(pair: &mut Pair) -> Result<()> {
+    let program = compile("cc", GETINFO_SOURCE, &["-ldl"])?;
+    let before = pair.nic_counters(1)?;
+    let guest = &pair.guests[1];
+    guest.install(GETINFO, &program)?;
+    let script = format!(
+        "FI_PROVIDER=causeway FI_PROVIDER_PATH={FOLDER} {GETINFO} >/tmp/getinfo.log 2>&1 & \
+         for i in $(seq 150); do grep -qE 'answered|failed' /tmp/getinfo.log && break; sleep 0.2; \
+         done; grep -q answered /tmp/getinfo.log || {{ cat /tmp/getinfo.log; exit 1; }}"
+    );
+    guest.run(&["sh", "-c", &script], LIMIT)?;
+    let after = pair.nic_counters(1)?;
+    pair.guests[1].run(&["killall", "getinfo"], LIMIT)?;
+    let (begun, left) =
+        (after.since(&before, "guest_sessions_begun_total"), after.get("guest_sessions"));
+    println!("  {begun} sessions began, {left} are left");
+    // Without a daemon of ours, the counters are 0.
+    match (begun, left) {
+        (0..=1, 0) => Ok(()),
+        _ => Err(Error::Traffic {
+            what: format!("ten calls of fi_getinfo: {begun} sessions began, {left} are left"),
+        }),
+    }
 }
 
 /// Exchanges long messages with registrations that are kept, and with one for each message; compares the

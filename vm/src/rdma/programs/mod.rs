@@ -1,7 +1,8 @@
 //! Programs that run in guests, by subject. Each function appends steps.
 //!
-//! The programs are those of the distributions, unmodified, but for two: `ranks.c` (MPI) and
-//! `loopback.c` (verbs that no packaged program uses) are compiled on the host. The host's C
+//! The programs are those of the distributions, unmodified, but for three: `ranks.c` (MPI),
+//! `loopback.c` (verbs that no packaged program uses) and `getinfo.c` (repeated calls of
+//! `fi_getinfo`) are compiled on the host. The host's C
 //! library must not be newer than the guests'. Each step is one program, or a server and its
 //! client, run by the guests' agents with a time limit (40 s for most); a step that fails does not
 //! end the sequence ([`super::Steps`]). The matrix and tests call the functions in order; some

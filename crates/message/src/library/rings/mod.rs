@@ -65,7 +65,7 @@ pub trait Staging {
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, TransportError>;
 
     /// Returns a window onto addresses of the application's memory, or `None` where the NIC side cannot
-    /// access them. Until [`Self::give`] or [`Self::take_back`] the bytes of an offer stay unchanged,
+    /// access them. `_token` is that of the message, the same in each repetition. Until [`Self::give`] or [`Self::take_back`] the bytes of an offer stay unchanged,
     /// and no other code accesses those of a pull. [`Self::read`] of such a window must copy nothing.
     ///
     /// # Errors
@@ -74,6 +74,7 @@ pub trait Staging {
         &mut self,
         _memory: Range<usize>,
         _purpose: Purpose,
+        _token: Token,
     ) -> Result<Option<Window>, TransportError> {
         Ok(None)
     }
@@ -635,7 +636,8 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         let QueuedPull { offer, token, len, memory } = wanted;
         let lent = match memory {
             Some(start) => {
-                self.staging.lend(start..start.saturating_add(len as usize), Purpose::Pull)?
+                let memory = start..start.saturating_add(len as usize);
+                self.staging.lend(memory, Purpose::Pull, token)?
             }
             None => None,
         };

@@ -56,11 +56,16 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     /// Returns a window with the message: lent if it is long and contiguous, else a copy. A short
     /// message is copied because a copy costs less, and because `fi_inject` promises that its bytes
     /// may be reused at once.
-    fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, TransportError> {
+    fn place_of<B: Buffer>(
+        &mut self,
+        data: &B,
+        len: u32,
+        token: Token,
+    ) -> Result<Window, TransportError> {
         let first = data.bytes(0);
         if data.len() > MEDIUM_BYTES_MAX
             && first.len() == data.len()
-            && let Some(from) = self.staging.lend(addresses(first), Purpose::Offer)?
+            && let Some(from) = self.staging.lend(addresses(first), Purpose::Offer, token)?
         {
             return Ok(from);
         }
@@ -104,7 +109,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
             return Err(TransportError::Full);
         }
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let from = if len > 0 { self.place_of(data, len)? } else { NOTHING };
+        let from = if len > 0 { self.place_of(data, len, token)? } else { NOTHING };
         let asked = self.request(&Request::Offer { peer: nic_peer(peer), token, match_info, from });
         match asked {
             Ok(()) if len > 0 => {
