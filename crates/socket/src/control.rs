@@ -176,7 +176,7 @@ fn end(conn: &Conn, ports: &Ports, role: Role) -> ConnectionEnd {
     let name = |id| ports.get(id).map(|port| port.spec.name.clone());
     let port: Option<Name> = match side.party {
         Party::Guest(id) => name(id),
-        Party::Host(_) => None,
+        Party::Host(_) | Party::Remote(_) => None,
     };
     ConnectionEnd {
         port,

@@ -16,6 +16,7 @@ mod room;
 mod routes;
 mod sessions;
 mod shards;
+mod sockets;
 mod storms;
 mod streams;
 mod tls;
