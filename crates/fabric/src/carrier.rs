@@ -268,7 +268,8 @@ pub struct Membership {
 pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
 /// Shards of the service connect sockets of a group with those of other hosts, by datagrams that a
-/// link carries apart from frames: they answer [`OpenInbox`], [`Join`] and [`Leave`]. The datagrams
+/// link carries apart from frames: they answer [`OpenInbox`], [`Join`], [`Leave`] and
+/// [`ReadDrops`]. The datagrams
 /// are passed as frames without offloads, at most [`Carrier::longest`] bytes each; they may be lost,
 /// repeated and reordered. Addresses and [`Membership::notices`] are not used.
 pub const CARRIES_SOCKETS: Capability = Capability("carries sockets between hosts");

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::JoinCapture;
-use causeway_fabric::carrier::{Join, Leave, OpenInbox};
+use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::{
     Context, GroupId, Port, PortId, Ports, Progress, Rules, Service, SourceProgress,
 };
@@ -445,9 +445,12 @@ impl Service for Socket {
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
-            .on(|request| Ok(control::piece(&self.table, cx.ports, cx.now_ns, &request)))
+            .on(|request| {
+                Ok(control::piece(&self.table, cx.ports, &self.peers, cx.now_ns, &request))
+            })
             .on(|join: JoinCapture| self.join_capture(cx.ports, join))
             .on(|OpenInbox| self.peers.sender(cx))
+            .on(|ReadDrops(link)| Ok(self.peers.counters(link)))
             .on(|Join(member)| self.peers.join(cx.now_ns, member))
             .on(|Leave(link)| {
                 self.leave_link(cx, link);

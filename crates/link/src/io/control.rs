@@ -52,9 +52,8 @@ impl Shards {
     /// Returns the shards for a link.
     fn of(control: &Control<'_>, spec: &LinkSpec) -> Result<Self, CommandError> {
         let frames = ShardKey::new(&spec.group, control.provider(FORWARDS_FRAMES)?);
-        let carries = matches!(spec.kind, LinkKind::Causeway(_) | LinkKind::CausewayPlain(_));
         // A daemon without sockets has no such service.
-        let service = control.provider(CARRIES_SOCKETS).ok().filter(|_| carries);
+        let service = control.provider(CARRIES_SOCKETS).ok().filter(|_| carries_sockets(spec));
         let sockets = service.map(|service| ShardKey::new(&spec.group, service));
         Ok(Self { frames, links: control.host_shard(NAME)?, sockets })
     }
@@ -110,6 +109,11 @@ impl Shards {
         control.ask(&self.frames, Leave(id))?;
         self.sockets.as_ref().map_or(Ok(()), |shard| control.ask(shard, Leave(id)))
     }
+}
+
+/// Returns whether a link carries sockets.
+const fn carries_sockets(spec: &LinkSpec) -> bool {
+    matches!(spec.kind, LinkKind::Causeway(_) | LinkKind::CausewayPlain(_))
 }
 
 /// Returns the error for a name that no link has.
@@ -216,8 +220,16 @@ impl LinkController {
         groups.sort_unstable();
         groups.dedup();
         let service = control.provider(FORWARDS_FRAMES)?;
-        for group in groups {
-            for (id, counts) in control.ask(&ShardKey::new(group, service), ReadDrops(id))? {
+        let frames = groups.iter().map(|group| ShardKey::new(group, service));
+        let mut shards: Vec<ShardKey> = frames.collect();
+        if let Ok(service) = control.provider(CARRIES_SOCKETS) {
+            let linked = |group: &&&Name| {
+                self.links.values().any(|(spec, _)| spec.group == ***group && carries_sockets(spec))
+            };
+            shards.extend(groups.iter().filter(linked).map(|group| ShardKey::new(group, service)));
+        }
+        for shard in shards {
+            for (id, counts) in control.ask(&shard, ReadDrops(id))? {
                 let place = places.get(&id);
                 let Some(view) = place.and_then(|at| views.get_mut(*at)) else { continue };
                 for (counter, count) in counts {

@@ -6,6 +6,7 @@ mod common;
 mod frames;
 mod hostile_datagrams;
 mod hostile_fragments;
+mod hostile_sockets;
 mod hosts;
 mod late;
 mod many;

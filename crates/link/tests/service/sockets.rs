@@ -47,7 +47,7 @@ fn port(host: &Host, cid: u32) -> VsockPort {
     attached
 }
 
-fn sockets(host: &Host, cid: u32) -> Sockets {
+pub fn sockets(host: &Host, cid: u32) -> Sockets {
     Sockets::new(port(host, cid))
 }
 
@@ -94,7 +94,12 @@ fn wait_reachable(host: &Host, from: &str, cid: u32) {
 }
 
 /// Connects `a` to a listener on `b`.
-fn join(a: &mut Sockets, b: &mut Sockets, kind: Type, number: u32) -> (ConnectionId, ConnectionId) {
+pub fn join(
+    a: &mut Sockets,
+    b: &mut Sockets,
+    kind: Type,
+    number: u32,
+) -> (ConnectionId, ConnectionId) {
     b.listen(kind, number);
     std::thread::scope(|scope| {
         let cid = b.cid();
@@ -104,12 +109,12 @@ fn join(a: &mut Sockets, b: &mut Sockets, kind: Type, number: u32) -> (Connectio
     })
 }
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at * 7 + at / 251 + seed * 13) % 256) as u8).collect()
 }
 
 /// Moves `data` over a stream, and checks the received bytes.
-fn transfer(
+pub fn transfer(
     (a, ca): (&mut Sockets, ConnectionId),
     (b, cb): (&mut Sockets, ConnectionId),
     data: &[u8],
@@ -141,6 +146,14 @@ fn vsock_streams_cross_a_link_in_both_directions() {
         transfer((&mut pair.a, ca), (&mut pair.b, cb), &data, write);
         transfer((&mut pair.b, cb), (&mut pair.a, ca), &data, write);
     }
+    let page = pair.hosts[0].ask(causeway_model::commands::connections::List::default());
+    let shown: Vec<_> = page.connections.iter().map(|c| (&c.caller, &c.callee)).collect();
+    let [(caller, callee)] = shown[..] else { panic!("{shown:?}") };
+    assert_eq!((caller.port.clone(), caller.link.clone()), (Some(name("v3")), None));
+    assert_eq!((callee.port.clone(), callee.link.clone()), (None, Some(name("peer"))));
+    assert_eq!((caller.cid, callee.cid, callee.number), (3, 4, 5000));
+    let counter = |host: usize, counter: &str| pair.hosts[host].link_counter("peer", counter);
+    assert_eq!((counter(0, "vsock_connects_total"), counter(1, "vsock_accepts_total")), (1, 1));
     let mut reply = [0; 64];
     for round in 0..50 {
         pair.a.send(ca, &[round; 64], PATIENCE).unwrap();

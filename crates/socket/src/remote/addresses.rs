@@ -15,6 +15,7 @@ use causeway_model::CID_HOST;
 use causeway_wire::multiplex::{ADDRESSES, Address};
 
 use super::{Peers, place};
+use crate::counters::bump;
 use crate::limits::PEER_CIDS_MAX;
 use crate::service::{RX, Socket, TX};
 
@@ -78,7 +79,7 @@ impl Peers {
         let is_known = self.directory.epoch_of(key, place).is_some();
         let is_valid = cid > CID_HOST && cid != u32::MAX;
         if !is_valid || (!is_known && peer.cids >= PEER_CIDS_MAX) {
-            peer.counters.refused_cids = peer.counters.refused_cids.saturating_add(1);
+            bump(&mut peer.counters.refused_cids);
             return;
         }
         self.directory.apply(Report::Claimed { place, key, epoch }, wall_ns());

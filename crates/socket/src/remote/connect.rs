@@ -7,8 +7,9 @@ use causeway_wire::vsock::{Op, Type};
 
 use super::{Peers, owner_of};
 use crate::conn::{Conn, Party, Role, Side};
+use crate::counters::bump;
 use crate::limits::REMOTE_BUFFER_BYTES;
-use crate::service::{Socket, VSOCK_F_SEQPACKET};
+use crate::service::{CID_HOST, Socket, VSOCK_F_SEQPACKET};
 use crate::transmit::Refusal;
 
 /// A side at a peer.
@@ -46,7 +47,7 @@ impl Socket {
     ) -> Result<(), Refusal> {
         let peer = self.peers.peers.get_mut(&link).ok_or(Refusal::Unknown)?;
         let channel = peer.session.open().ok_or(Refusal::Limit)?;
-        peer.counters.connects = peer.counters.connects.saturating_add(1);
+        bump(&mut peer.counters.connects);
         let end = RemoteEnd { link, channel };
         let callee = Side::new(Party::Remote(end), cid, number);
         let opened = self.open_connection(cx, Conn::new(kind, caller, callee));
@@ -77,11 +78,11 @@ impl Socket {
         let counters = &mut peer.counters;
         match opened {
             Ok(conn) => {
-                counters.accepts = counters.accepts.saturating_add(1);
+                bump(&mut counters.accepts);
                 peer.conns.insert(end.channel, (conn, Role::Caller));
             }
             Err(_) => {
-                counters.refused = counters.refused.saturating_add(1);
+                bump(&mut counters.refused);
                 self.peers.close(end, true);
             }
         }
@@ -100,8 +101,10 @@ impl Socket {
         // All ports of a shard are in one group.
         let group = self.socket_ports.iter().next().map(|socket_port| socket_port.group);
         let group = group.ok_or(Refusal::Unknown)?;
+        // Rules know a process of this host by CID 2, so no peer may use it.
+        let is_guest = from.0 > CID_HOST && from.0 != u32::MAX;
         let is_local = self.directory.contains_key(&(group, from.0));
-        if is_local || !self.peers.may_use(end.link, from.0) {
+        if !is_guest || is_local || !self.peers.may_use(end.link, from.0) {
             return Err(Refusal::Stray);
         }
         if !self.admits(cx, group, from, to) {

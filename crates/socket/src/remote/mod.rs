@@ -47,6 +47,7 @@ use causeway_model::{CommandError, Name};
 use causeway_wire::virtio_net::Offload;
 
 use crate::conn::Role;
+use crate::counters::PEER_COUNTERS;
 use crate::limits::{
     DATAGRAMS_PER_TURN, LINK_DOWN_NS_MAX, LINK_MESSAGES_MAX, PEER_QUEUED_BYTES_MAX,
     SOCKET_LINKS_MAX,
@@ -68,13 +69,14 @@ pub(crate) fn random() -> u32 {
 
 /// Counters of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct PeerCounters {
-    pub connects: u64,
-    pub accepts: u64,
-    pub refused: u64,
-    pub breaches: u64,
-    pub refused_cids: u64,
-    pub refused_datagrams: u64,
+struct PeerCounters {
+    connects: u64,
+    accepts: u64,
+    refused: u64,
+    breaches: u64,
+    refused_cids: u64,
+    refused_datagrams: u64,
+    sessions: u64,
 }
 
 /// The daemon behind a link.
@@ -171,6 +173,32 @@ impl Peers {
         let owner = owner_of(port);
         let all = self.peers.values().map(|peer| peer.session.queued_by(owner));
         all.fold(0, usize::saturating_add)
+    }
+
+    /// Returns the counters of one link, or of all.
+    pub(crate) fn counters(&self, link: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
+        let wanted = self.peers.iter().filter(|(id, _)| link.is_none_or(|link| link == **id));
+        let of = |peer: &Peer| {
+            let (counters, view) = (&peer.counters, peer.session.view());
+            let values = [
+                counters.connects,
+                counters.accepts,
+                counters.refused,
+                counters.breaches,
+                counters.refused_cids,
+                counters.refused_datagrams,
+                counters.sessions,
+                view.lost_total,
+                peer.conns.len() as u64,
+                peer.cids as u64,
+                view.queued_bytes as u64,
+                view.held_bytes as u64,
+                view.rtt_ns.unwrap_or(0) / 1000,
+            ];
+            let named = PEER_COUNTERS.iter().zip(values);
+            named.map(|((name, _), value)| ((*name).to_owned(), value)).collect()
+        };
+        wanted.map(|(id, peer)| (*id, of(peer))).collect()
     }
 
     /// Returns when [`Self::flush`] or a tick is due.

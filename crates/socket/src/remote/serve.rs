@@ -5,6 +5,7 @@ use causeway_fabric::{Context, Progress, SourceProgress, cost};
 use causeway_wire::multiplex::ADDRESSES;
 
 use super::{INBOX, place, random};
+use crate::counters::bump;
 use crate::limits::{LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX};
 use crate::multiplex::{DownReason, Event, Received};
 use crate::service::{Socket, TX};
@@ -59,8 +60,7 @@ impl Socket {
         if let Some(peer) = self.peers.peers.get_mut(&link) {
             let taken = peer.session.receive(cx.now_ns, datagram, &mut random, &mut received);
             if taken.is_err() {
-                let count = &mut peer.counters.refused_datagrams;
-                *count = count.saturating_add(1);
+                bump(&mut peer.counters.refused_datagrams);
             }
         }
         self.apply_events(cx, link, &received);
@@ -73,8 +73,9 @@ impl Socket {
         for event in &received.events {
             match event {
                 Event::Up => {
-                    if let Some(name) = self.peers.name_of(link) {
-                        log::info!(link = name.as_str(); "the peer carries sockets");
+                    if let Some(peer) = self.peers.peers.get_mut(&link) {
+                        bump(&mut peer.counters.sessions);
+                        log::info!(link = peer.name.as_str(); "the peer carries sockets");
                     }
                     self.peers.announce_all(link);
                 }
