@@ -26,6 +26,7 @@ mod interface;
 mod mlx5;
 #[path = "../../crates/daemon/tests/common/model.rs"]
 mod model;
+mod multiplex;
 mod mxoe;
 mod offload;
 mod reached;
@@ -71,6 +72,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "control", bytes_max: 4096, run: text::control, seeds: text::control_seeds },
     Target { name: "vnet_language", bytes_max: 1024, run: vnet::run, seeds: vnet::seeds },
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
+    Target { name: "multiplex", bytes_max: 1024, run: multiplex::run, seeds: multiplex::seeds },
     Target { name: "roce", bytes_max: 160, run: tunnel::roce, seeds: tunnel::roce_seeds },
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
     Target { name: "unfinished", bytes_max: 512, run: unfinished::run, seeds: unfinished::seeds },

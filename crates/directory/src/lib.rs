@@ -19,7 +19,8 @@
 //! room ([`limits`]). The crate runs in the thread of its caller: the dispatcher of the shard of
 //! links.
 //!
-//! Each kind of address implements [`Key`]. Ethernet addresses ([`MacKey`]) are the first kind.
+//! Each kind of address implements [`Key`]. There are Ethernet addresses ([`MacKey`]) and the
+//! CIDs of guests ([`CidKey`]).
 //!
 //! ```
 //! use causeway_directory::{Directory, MacKey, Place, Report};
@@ -81,6 +82,16 @@ impl Key for MacKey {
         let (vni, [a, b, c, d, e, f]) = *self;
         let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
         [mac.wrapping_add(u64::from(vni) << 48), mac]
+    }
+}
+
+/// A virtual network and the CID of a guest in it.
+pub type CidKey = (u32, u32);
+
+impl Key for CidKey {
+    fn digest_words(&self) -> [u64; 2] {
+        let (vni, cid) = *self;
+        [u64::from(cid).wrapping_add(u64::from(vni) << 48), u64::from(cid)]
     }
 }
 

@@ -172,6 +172,11 @@ impl<K: Key> Directory<K> {
         changes.filter_map(|(key, before)| self.change(key, before)).collect()
     }
 
+    /// Returns the epoch of the claim of one place on an address, if there is one.
+    pub fn epoch_of(&self, key: K, place: Place) -> Option<u64> {
+        self.claims.get(&key)?.epoch_of(place)
+    }
+
     /// Returns the place of an address.
     pub fn find(&self, key: K) -> Option<Place> {
         self.owner(key).map(|(_, place)| place)

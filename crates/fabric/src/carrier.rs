@@ -268,6 +268,13 @@ pub struct Membership {
 /// [`Join`], [`Leave`] and [`ReadDrops`].
 pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
+/// Shards of the service connect sockets of a group with those of other hosts, by datagrams that a
+/// link carries apart from frames: they answer [`OpenInbox`], [`Join`], [`Leave`] and
+/// [`ReadDrops`]. The datagrams
+/// are passed as frames without offloads, at most [`Carrier::longest`] bytes each; they may be lost,
+/// repeated and reordered. Addresses and [`Membership::notices`] are not used.
+pub const CARRIES_SOCKETS: Capability = Capability("carries sockets between hosts");
+
 /// Requests the mailbox into which links put received frames and all other [`Message`]s; the shard
 /// opens it at the first request. As the next three requests, it runs in the dispatcher of the
 /// group, between two turns.

@@ -209,6 +209,47 @@ impl Packer {
         Ok(())
     }
 
+    /// Returns the length of the longest segment that a datagram holds now ([`Self::push_segment`]);
+    /// 0 without a session.
+    pub fn segment_max(&self) -> usize {
+        let path = if self.is_empty() { self.tx_path.path() } else { self.path.clone() };
+        let cap = path.as_ref().map_or(0, |path| Self::cap_of(path));
+        cap.saturating_sub(INNER_LEN).saturating_sub(record::HEADER_LEN)
+    }
+
+    /// Packs a datagram of the stream protocol, whole. `read` and `send` are those of
+    /// [`Self::push`].
+    ///
+    /// # Errors
+    /// [`PushError`]; [`PushError::Oversized`] beyond [`Self::segment_max`].
+    pub fn push_segment<E>(
+        &mut self,
+        vni: u32,
+        len: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        mut send: impl FnMut(&Batch),
+    ) -> Result<(), PushError<E>> {
+        self.refresh();
+        let Some(cap) = self.cap() else { return Err(PushError::NoPath) };
+        let whole = len.saturating_add(record::HEADER_LEN);
+        if whole > cap.saturating_sub(INNER_LEN) {
+            return Err(PushError::Oversized(len));
+        }
+        let is_full = whole > cap.saturating_sub(self.start());
+        if is_full || (self.used > 0 && self.vni != vni) {
+            self.close(cap, true, &mut send).map_err(PushError::Seal)?;
+        }
+        self.vni = vni;
+        let count = u16::try_from(len).unwrap_or(u16::MAX);
+        let header = record::Header { kind: record::SEGMENT, bare: false, hops: 0, len: count };
+        let at = self.start();
+        let at = self.put(at, &header.emit());
+        let end = at.saturating_add(len);
+        read(self.text.get_mut(at..end).unwrap_or(&mut [])).map_err(PushError::Source)?;
+        self.used = end;
+        Ok(())
+    }
+
     /// Seals pending frames and passes the last batch to `send`.
     ///
     /// # Errors
@@ -237,9 +278,13 @@ impl Packer {
 
     /// Returns the plaintext bytes of a full datagram; `None` without a path.
     fn cap(&self) -> Option<usize> {
-        let path = self.path.as_ref()?;
+        self.path.as_deref().map(Self::cap_of)
+    }
+
+    /// Returns the plaintext bytes of a full datagram on a path.
+    fn cap_of(path: &Path) -> usize {
         let datagram = path.datagram.min(DATAGRAM_BYTES_MAX);
-        Some(datagram.saturating_sub(path.session.overhead()))
+        datagram.saturating_sub(path.session.overhead())
     }
 
     /// Returns where the next record begins.

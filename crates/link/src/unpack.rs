@@ -9,7 +9,7 @@
 //! A sink has no limit of its own: the driver bounds it by the number of datagrams that it passes
 //! in before it empties the sink. The frame buffer starts at [`SINK_BYTES_MIN`] (128 KiB), grows as
 //! needed and never shrinks; [`Sink::take_bytes`] exchanges it. The bytes of frames are the peer's:
-//! this module does not check them. The driver must process all three lists before it clears the
+//! this module does not check them. The driver must process all lists before it clears the
 //! sink: the core does not repeat them. A sink has no lock and belongs to its driver, in causewayd
 //! to the shard of links on its dispatcher's thread.
 
@@ -42,6 +42,8 @@ pub struct UnpackedFrame {
 pub struct Sink {
     /// Received frames, in order of arrival.
     pub frames: Vec<UnpackedFrame>,
+    /// Received datagrams of the stream protocol, in order of arrival; without metadata.
+    pub segments: Vec<UnpackedFrame>,
     /// Datagrams to send: destination and bytes.
     pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
     /// Changes of tunnel state, in order.
@@ -75,6 +77,7 @@ impl Sink {
     /// Removes all frames, datagrams and events; keeps the allocations.
     pub fn clear(&mut self) {
         self.frames.clear();
+        self.segments.clear();
         self.datagrams.clear();
         self.events.clear();
         self.used = 0;

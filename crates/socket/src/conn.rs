@@ -27,6 +27,7 @@ use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
 use crate::ledger::OpenConnection;
 use crate::pack::Pack;
+use crate::remote::RemoteEnd;
 use crate::unread::Unread;
 
 /// The side of a connection.
@@ -139,6 +140,8 @@ pub enum Party {
     Guest(PortId),
     /// A host process.
     Host(Box<HostEnd>),
+    /// A guest of a peer.
+    Remote(RemoteEnd),
 }
 
 /// State of a side. In the descriptions of fields, "it" is the guest or process at this side; "data
@@ -233,11 +236,11 @@ impl Side {
         due
     }
 
-    /// Returns the port of the side, or `None` if it is a process.
+    /// Returns the port of the side, or `None` if it is a process or at a peer.
     pub fn guest(&self) -> Option<PortId> {
         match self.party {
             Party::Guest(id) => Some(id),
-            Party::Host(_) => None,
+            Party::Host(_) | Party::Remote(_) => None,
         }
     }
 }

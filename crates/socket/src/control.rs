@@ -21,6 +21,7 @@ use causeway_wire::vsock::Type;
 use crate::conn::{Conn, Party, Phase, Role};
 use crate::forwards::{self, Forwards};
 use crate::limits::{CONNECTIONS_VIEWED_AT_ONCE, SLOTS_VISITED_AT_ONCE};
+use crate::remote::Peers;
 use crate::service::NAME;
 use crate::table::ConnTable;
 
@@ -118,6 +119,7 @@ fn page(control: &Control<'_>, list: &List) -> Result<ConnectionPage, CommandErr
 pub(crate) fn piece(
     table: &ConnTable,
     ports: &Ports,
+    peers: &Peers,
     now_ns: u64,
     request: &ReadConnections,
 ) -> ConnectionPiece {
@@ -129,7 +131,7 @@ pub(crate) fn piece(
             return ConnectionPiece { connections, next: Some(slot) };
         }
         visited = visited.saturating_add(1);
-        let view = conn.and_then(|conn| view(conn, ports, now_ns));
+        let view = conn.and_then(|conn| view(conn, ports, peers, now_ns));
         connections.extend(view.filter(|view| fits(view, &request.filter)));
     }
     ConnectionPiece { connections, next: None }
@@ -146,7 +148,7 @@ fn fits(view: &ConnectionView, filter: &List) -> bool {
 }
 
 /// Returns the view of a connection; `None` if its guests' ports are gone.
-fn view(conn: &Conn, ports: &Ports, now_ns: u64) -> Option<ConnectionView> {
+fn view(conn: &Conn, ports: &Ports, peers: &Peers, now_ns: u64) -> Option<ConnectionView> {
     let sides = [Role::Caller, Role::Callee].map(|role| conn.side(role));
     let guest = sides.iter().find_map(|side| side.guest())?;
     let state = match conn.phase {
@@ -165,21 +167,23 @@ fn view(conn: &Conn, ports: &Ports, now_ns: u64) -> Option<ConnectionView> {
         .into(),
         state,
         age_seconds: now_ns.saturating_sub(conn.opened_ns) as f64 / 1e9,
-        caller: end(conn, ports, Role::Caller),
-        callee: end(conn, ports, Role::Callee),
+        caller: end(conn, ports, peers, Role::Caller),
+        callee: end(conn, ports, peers, Role::Callee),
     })
 }
 
 /// Returns the view of a side.
-fn end(conn: &Conn, ports: &Ports, role: Role) -> ConnectionEnd {
+fn end(conn: &Conn, ports: &Ports, peers: &Peers, role: Role) -> ConnectionEnd {
     let side = conn.side(role);
     let name = |id| ports.get(id).map(|port| port.spec.name.clone());
-    let port: Option<Name> = match side.party {
-        Party::Guest(id) => name(id),
-        Party::Host(_) => None,
+    let (port, link): (Option<Name>, _) = match side.party {
+        Party::Guest(id) => (name(id), None),
+        Party::Remote(end) => (None, peers.name_of(end.link).cloned()),
+        Party::Host(_) => (None, None),
     };
     ConnectionEnd {
         port,
+        link,
         cid: side.cid,
         number: side.port,
         queued_bytes: side.pending.iter().map(|pending| pending.left() as u64).sum(),

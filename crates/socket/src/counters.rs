@@ -83,9 +83,49 @@ const GAUGES: &[CounterDefinition] = &[
     ("host_connections", "Open connections between the guest and host processes."),
 ];
 
+/// Names and meanings of the values that a shard adds to the view of a link, in the order of
+/// `Peers::counters`.
+pub(crate) const PEER_COUNTERS: &[CounterDefinition] = &[
+    ("vsock_connects_total", "Connects of guests of this host to guests of the peer."),
+    (
+        "vsock_accepts_total",
+        "Connects of guests of the peer that were passed to a guest of this host.",
+    ),
+    (
+        "vsock_refused_total",
+        "Connects of guests of the peer that were refused: unknown or foreign CID, rule, limit, socket type.",
+    ),
+    (
+        "vsock_breaches_total",
+        "Connections reset because the peer violated the protocol or its credit.",
+    ),
+    (
+        "vsock_refused_cids_total",
+        "CIDs of the peer that were not accepted: invalid, or beyond 4,096.",
+    ),
+    (
+        "vsock_refused_datagrams_total",
+        "Datagrams of sockets that had no effect: malformed, of an earlier session, or without room.",
+    ),
+    ("vsock_sessions_total", "Sessions that were agreed with the peer for sockets."),
+    ("vsock_lost_total", "Packets of sockets that were lost and whose contents were sent again."),
+    ("vsock_connections", "Open connections between guests of this host and of the peer."),
+    ("vsock_cids", "CIDs of attached guests that the peer announced."),
+    ("vsock_queued_bytes", "Bytes of connections that the peer has not acknowledged."),
+    ("vsock_held_bytes", "Bytes of connections that wait for bytes before them."),
+    (
+        "vsock_rtt_us",
+        "Round-trip time of sockets, in microseconds; 0 before the first measurement.",
+    ),
+];
+
 /// Names and meanings of all values of the view, for the registration of the service.
-pub(crate) const TABLES: &[CounterTable] =
-    &[CounterTable::of_ports(COUNTERS), CounterTable::of_ports(GAUGES), FORWARDS];
+pub(crate) const TABLES: &[CounterTable] = &[
+    CounterTable::of_ports(COUNTERS),
+    CounterTable::of_ports(GAUGES),
+    CounterTable::of_links(PEER_COUNTERS),
+    FORWARDS,
+];
 
 const FORWARDS: CounterTable = CounterTable::of_forwards(crate::forwards::COUNTERS);
 

@@ -169,7 +169,7 @@ impl Socket {
         let role = if callee { Role::Callee } else { Role::Caller };
         match &mut conn.side_mut(role).party {
             Party::Host(end) => Some((role, end)),
-            Party::Guest(_) => None,
+            Party::Guest(_) | Party::Remote(_) => None,
         }
     }
 
@@ -627,7 +627,7 @@ impl Socket {
 pub(crate) fn host_end_of(conn: &Conn) -> Option<(Role, &HostEnd)> {
     [Role::Caller, Role::Callee].into_iter().find_map(|role| match &conn.side(role).party {
         Party::Host(end) => Some((role, &**end)),
-        Party::Guest(_) => None,
+        Party::Guest(_) | Party::Remote(_) => None,
     })
 }
 
@@ -641,6 +641,6 @@ pub(crate) fn refuse(stream: &mut HostStream, reason: &str) {
 fn host_token(side: &Side) -> u32 {
     match &side.party {
         Party::Host(end) => end.token,
-        Party::Guest(_) => u32::MAX,
+        Party::Guest(_) | Party::Remote(_) => u32::MAX,
     }
 }

@@ -5,8 +5,8 @@
 //! guest's own AF_VSOCK is the interface, the dispatcher is the trusted party, and the copy goes
 //! from the sender's transmit descriptors directly into the receiver's receive descriptors. The
 //! service stands above the fabric, which owns ports and rings and calls it for each queue with
-//! work. It does not connect hosts or groups: both ends of a connection are in a group of this
-//! host. Datagram sockets are not supported. Connections end when the daemon is replaced.
+//! work. It does not connect groups: both ends of a connection are in one group, on this host or on
+//! a directly linked one. Datagram sockets are not supported. Connections end when the daemon is replaced.
 //!
 //! [`SERVICE`] registers the service, and [`Socket`] is its part of a shard.
 //!
@@ -30,6 +30,8 @@
 //! | `deliver` | a guest's receive buffers |
 //! | `control`, `forwards` | commands of the operator: connections, forwards |
 //! | `host`, `host_messages`, `connect_line` | connections with host processes |
+//! | [`remote`] | connections with guests of linked daemons |
+//! | [`multiplex`] | reliable channels between two daemons, free of I/O |
 //! | `stall` | receivers without room: limits of queued data, stopped senders |
 //! | [`capture`] | copies of packets for captures |
 //! | [`conn`] | state machine of a connection, free of I/O |
@@ -90,8 +92,10 @@ mod host;
 mod host_messages;
 pub mod ledger;
 pub mod limits;
+pub mod multiplex;
 pub mod pack;
 mod port_batch;
+pub mod remote;
 mod resume;
 mod service;
 pub mod socket_port;
@@ -105,6 +109,7 @@ pub mod unread;
 pub use service::Socket;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_fabric::carrier::CARRIES_SOCKETS;
 use causeway_model::TraceDefinition;
 use causeway_model::commands::trace::Connect;
 
@@ -119,6 +124,7 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Connect>()];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(Socket::new()))
         .with_kinds(KINDS)
+        .with_capabilities(&[CARRIES_SOCKETS])
         .with_controller(|| Box::new(control::SocketController::default()))
         .with_sections(forwards::SECTIONS)
         .with_nouns(control::NOUNS)

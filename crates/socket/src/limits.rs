@@ -16,6 +16,7 @@
 //! | credit requests | `credit_requests`, `stall` | the next follows after a longer interval, or in the next turn |
 //! | connects, lingering, data left | `expiry` | the connection is reset |
 //! | handshakes of host processes | `host::listeners` | the process's stream is closed, or connections wait in the backlog |
+//! | sockets between hosts | `multiplex`, `remote` | a connect is answered with a reset, a ring stops, datagrams are dropped and sent again, or the session with the peer ends |
 //! | buffers of a turn, lists | `deliver`, `control` | the rest waits for the next turn |
 //! | captures | `capture` | a further capture is refused |
 //! | reports of the forwarder | `forwards` | a longer report is cut |
@@ -140,3 +141,54 @@ pub const FORWARDER_TIME: std::time::Duration = std::time::Duration::from_secs(5
 pub const FORWARD_REASON_BYTES_MAX: usize = 512;
 /// Most counters of a forward that a report may have; others are dropped.
 pub const FORWARD_COUNTERS_MAX: usize = 16;
+/// Connections that this daemon opens to a peer at a time; the peer may open as many, and is granted
+/// twice as many for those that are just ending. A further connect is answered with a reset.
+pub const CHANNELS_MAX: usize = 4096;
+/// Bytes of a connection from a peer behind a gap, at most so far behind the last byte in order: four
+/// buffers of Linux (256 KiB). A peer that sends more breaks the protocol.
+pub const CHANNEL_WINDOW_BYTES: usize = 1 << 20;
+/// Buffer that is advertised for a guest across a link, in bytes, at most: the data of a connection
+/// that is under way stays below [`CHANNEL_WINDOW_BYTES`].
+pub const REMOTE_BUFFER_BYTES: u32 = 512 << 10;
+/// Data of a message between hosts, in bytes. Larger packets of a guest are cut.
+pub const MESSAGE_DATA_BYTES: usize = 4096;
+/// A message between hosts, in bytes. A peer that announces more breaks the protocol.
+pub const MESSAGE_BYTES_MAX: usize = MESSAGE_DATA_BYTES + 10;
+/// Bytes from a peer that wait behind gaps, of all connections; 8 MiB. Packets beyond it are dropped,
+/// and the peer sends them again.
+pub const HELD_BYTES_MAX: usize = 8 << 20;
+/// Data of a guest for a peer that is not acknowledged, in bytes. With more, the transmit ring of the
+/// guest stops until half of it is acknowledged.
+pub const PEER_QUEUED_BYTES_MAX: usize = 4 << 20;
+/// Numbers of a peer's channels that were passed over and not used yet. Packets beyond it are dropped.
+pub const UNOPENED_MAX: usize = 1024;
+/// Ranges in an acknowledgement to a peer.
+pub const ACK_RANGES_MAX: usize = 32;
+/// Time after which a single packet of a peer is acknowledged; 1 ms. Two are acknowledged at once.
+pub const ACK_DELAY_NS: u64 = 1_000_000;
+/// Packets of a peer that may overtake a packet before it counts as lost.
+pub const REORDERED_PACKETS: u64 = 8;
+/// Bytes that may be under way to a peer at the beginning.
+pub const WINDOW_BYTES_FIRST: usize = 128 << 10;
+/// Bytes that may be under way to a peer.
+pub const WINDOW_BYTES_MAX: usize = 16 << 20;
+/// Least time without an acknowledgement after which packets are sent again; 10 ms.
+pub const PROBE_NS_MIN: u64 = 10_000_000;
+/// The most; 2 s.
+pub const PROBE_NS_MAX: u64 = 2_000_000_000;
+/// Time after which a peer that acknowledges nothing loses its connections; 10 s.
+pub const PEER_SILENT_NS_MAX: u64 = 10_000_000_000;
+/// Time after which a link that is down loses its connections; 10 s.
+pub const LINK_DOWN_NS_MAX: u64 = 10_000_000_000;
+/// First pause between two attempts to agree on a session with a peer; 250 ms.
+pub const HELLO_NS_MIN: u64 = 250_000_000;
+/// The longest; 10 s. A peer of an older version never answers.
+pub const HELLO_NS_MAX: u64 = 10_000_000_000;
+/// CIDs that a peer may claim in a group. Further claims are dropped and counted.
+pub const PEER_CIDS_MAX: usize = 4096;
+/// Messages of links that wait for a shard. Datagrams beyond it are dropped, and sent again.
+pub const LINK_MESSAGES_MAX: usize = 256;
+/// Links of a group that carry sockets. Further links carry none.
+pub const SOCKET_LINKS_MAX: usize = 1024;
+/// Datagrams to a peer in a turn. The rest waits for the next turn.
+pub const DATAGRAMS_PER_TURN: usize = 256;

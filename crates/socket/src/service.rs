@@ -20,7 +20,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::JoinCapture;
-use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
+use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
+use causeway_fabric::{
+    Context, GroupId, Port, PortId, Ports, Progress, Rules, Service, SourceProgress,
+};
 use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{PortSpec, VsockSpec};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
@@ -34,6 +37,7 @@ use crate::host::HostTokens;
 use crate::ledger::Ledger;
 use crate::limits::{RESETS_WAITING_MAX, RING_SIZE_MAX};
 use crate::port_batch::PortBatch;
+use crate::remote::Peers;
 use crate::resume::ResumeState;
 use crate::socket_port::{Reset, SocketPort};
 use crate::stall::StallChecks;
@@ -121,6 +125,8 @@ pub struct Socket {
     pub(crate) tokens: HostTokens,
     /// Checks of receivers for which senders stand still.
     pub(crate) stall_checks: StallChecks,
+    /// Linked daemons.
+    pub(crate) peers: Peers,
 }
 
 impl Socket {
@@ -147,6 +153,7 @@ impl Socket {
                 self.schedule_port(cx, to);
             }
             Party::Host(_) => self.signal_host(cx, id, role),
+            Party::Remote(_) => self.signal_peer(id, role),
         }
     }
 
@@ -215,9 +222,12 @@ impl Socket {
             let header = conn.header(role, Op::Reset, 0, 0);
             let side = conn.side(role);
             let to = side.guest();
+            if let Party::Remote(end) = side.party {
+                self.peers.close(end, resets(role));
+            }
             if let Some(socket_port) = to.and_then(|to| self.socket_ports.get_mut(to)) {
                 socket_port.connections = socket_port.connections.saturating_sub(1);
-                if conn.side(role.other()).guest().is_none() {
+                if matches!(conn.side(role.other()).party, Party::Host(_)) {
                     socket_port.host_connections = socket_port.host_connections.saturating_sub(1);
                 }
                 if side.is_queued {
@@ -323,6 +333,7 @@ impl Service for Socket {
     }
 
     fn removed(&mut self, _cx: &mut Context<'_>, port: PortId) {
+        self.withdraw_cid(port);
         if let Some(mut socket_port) = self.socket_ports.remove(port) {
             socket_port.captures.close();
             self.directory.remove(&(socket_port.group, socket_port.cid));
@@ -340,6 +351,7 @@ impl Service for Socket {
 
     fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
         self.detect_resume(cx, port, queue);
+        self.claim_cid(cx, port);
     }
 
     fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
@@ -359,6 +371,7 @@ impl Service for Socket {
             socket_port.filling.of = None;
         }
         self.end_all_of(cx, port);
+        self.withdraw_cid(port);
         if let Some(socket_port) = self.socket_ports.get_mut(port) {
             // The guest is gone, and its held chains went with its ring.
             socket_port.drop_resets();
@@ -367,6 +380,7 @@ impl Service for Socket {
             socket_port.staged = 0;
             socket_port.stalls.clear();
             socket_port.is_stopped_by_resets = false;
+            socket_port.is_stopped_by_peer = false;
             socket_port.resume = ResumeState::default();
         }
         self.deliver_scheduled(cx);
@@ -379,6 +393,7 @@ impl Service for Socket {
         queue: usize,
         budget: usize,
     ) -> Progress {
+        self.peers.set_now(cx.now_ns);
         match queue {
             RX => {
                 let progress = self.deliver(cx, port);
@@ -396,6 +411,15 @@ impl Service for Socket {
         self.deliver_scheduled(cx);
     }
 
+    fn serve_source(&mut self, cx: &mut Context<'_>, _value: u32, budget: usize) -> SourceProgress {
+        self.serve_peers(cx, budget)
+    }
+
+    /// Sends datagrams to peers, so that data of several guests leaves together.
+    fn turned(&mut self) {
+        self.peers.flush();
+    }
+
     fn deadline_ns(&self) -> Option<u64> {
         let times = [
             self.expiries.first_ns(),
@@ -404,6 +428,7 @@ impl Service for Socket {
             self.next_resume_ns(),
             self.stall_checks.first_ns(),
             self.batch.has_unpublished_resets().then_some(0),
+            self.peers.deadline_ns(),
         ];
         times.into_iter().flatten().min()
     }
@@ -415,13 +440,23 @@ impl Service for Socket {
         self.check_stalls(cx);
         self.send_credit_requests(cx);
         self.clear_published_resets(cx);
+        self.tick_peers(cx);
         self.deliver_scheduled(cx);
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
-            .on(|request| Ok(control::piece(&self.table, cx.ports, cx.now_ns, &request)))
+            .on(|request| {
+                Ok(control::piece(&self.table, cx.ports, &self.peers, cx.now_ns, &request))
+            })
             .on(|join: JoinCapture| self.join_capture(cx.ports, join))
+            .on(|OpenInbox| self.peers.sender(cx))
+            .on(|ReadDrops(link)| Ok(self.peers.counters(link)))
+            .on(|Join(member)| self.peers.join(cx.now_ns, member))
+            .on(|Leave(link)| {
+                self.leave_link(cx, link);
+                Ok(())
+            })
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
@@ -438,6 +473,6 @@ impl Service for Socket {
         rules: &Rules,
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
-        crate::trace::connect(&self.directory, ports, rules, query)
+        crate::trace::connect((&self.directory, &self.peers), ports, rules, query)
     }
 }

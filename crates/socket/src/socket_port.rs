@@ -87,6 +87,8 @@ pub struct SocketPort {
     pub is_starved: bool,
     /// Its transmit ring is stopped until it has received its resets.
     pub is_stopped_by_resets: bool,
+    /// Its transmit ring is stopped until peers have acknowledged its data.
+    pub is_stopped_by_peer: bool,
     /// Connections of this port.
     pub connections: usize,
     /// Connections of this port with host processes.
@@ -124,6 +126,7 @@ impl SocketPort {
             stalls: StallTracker::default(),
             is_starved: false,
             is_stopped_by_resets: false,
+            is_stopped_by_peer: false,
             connections: 0,
             host_connections: 0,
             host_listeners: None,

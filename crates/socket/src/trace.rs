@@ -21,7 +21,11 @@ use causeway_model::commands::trace::Connect;
 use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
+use crate::remote::Peers;
 use crate::service::VSOCK_F_SEQPACKET;
+
+/// The ports of CIDs, and the linked daemons.
+type Places<'a> = (&'a HashMap<(GroupId, u32), PortId>, &'a Peers);
 
 /// The caller as the rules match it.
 struct TraceCaller {
@@ -59,7 +63,7 @@ fn caller(
 
 /// Answers a connect query; `None` for other queries.
 pub(crate) fn connect(
-    directory: &HashMap<(GroupId, u32), PortId>,
+    directory: Places<'_>,
     ports: &Ports,
     rules: &Rules,
     query: &TraceQuery,
@@ -69,7 +73,7 @@ pub(crate) fn connect(
 
 /// Returns the decision about a connect.
 fn explain(
-    directory: &HashMap<(GroupId, u32), PortId>,
+    directory: Places<'_>,
     ports: &Ports,
     rules: &Rules,
     Connect { from, group, cid, port, socket_type }: &Connect,
@@ -93,7 +97,7 @@ fn is_socket(path: &Path) -> bool {
 /// Returns the name of the destination; `None` if the connect would be answered with a reset. The
 /// triple is CID, port number and socket type of the destination. Appends the steps.
 fn decide(
-    directory: &HashMap<(GroupId, u32), PortId>,
+    (directory, peers): Places<'_>,
     ports: &Ports,
     rules: &Rules,
     caller: &TraceCaller,
@@ -120,7 +124,14 @@ fn decide(
     if cid == CID_HOST {
         return decide_host(port_of(caller.cid)?, port, kind, steps);
     }
-    let Some(target) = port_of(cid) else {
+    let is_running = |port: &&Port| port.is_running(0) && port.is_running(1);
+    let target = port_of(cid);
+    if let Some((_, link)) = peers.find(cid)
+        && target.as_ref().is_none_or(|port| !is_running(port))
+    {
+        return decide_remote(caller, (cid, port), link, steps);
+    }
+    let Some(target) = target else {
         steps.push(format!("no port of group {group} has CID {cid}; no traffic crosses groups"));
         return None;
     };
@@ -154,6 +165,30 @@ fn decide_host(own: &Port, port: u32, kind: SocketKind, steps: &mut Vec<String>)
          {wanted}"
     ));
     Some("host".into())
+}
+
+/// Decides a connect to a guest of the peer behind `link`.
+fn decide_remote(
+    caller: &TraceCaller,
+    (cid, port): (u32, u32),
+    link: &Name,
+    steps: &mut Vec<String>,
+) -> Option<String> {
+    if caller.cid == CID_HOST {
+        steps.push(format!(
+            "CID {cid} is at the peer of link {link}; processes of this host reach guests of this \
+             host only"
+        ));
+        return None;
+    }
+    steps.push(format!("CID {cid} is at the peer of link {link}"));
+    steps.push(
+        "the peer checks its own rules, and its guest whether an application listens on".into(),
+    );
+    if let Some(last) = steps.last_mut() {
+        last.push_str(&format!(" port {port}"));
+    }
+    Some(link.to_string())
 }
 
 /// Decides a connect to the guest at `target`.

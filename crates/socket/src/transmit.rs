@@ -66,7 +66,8 @@ impl Socket {
             let Some((port, socket_port)) = self.socket_ports.with_port(cx, from) else {
                 break Progress::Parked;
             };
-            if socket_port.is_stopped_by_resets || socket_port.stalls.is_stopped() {
+            let is_stopped = socket_port.is_stopped_by_resets || socket_port.is_stopped_by_peer;
+            if is_stopped || socket_port.stalls.is_stopped() {
                 break Progress::Parked;
             }
             if served >= budget || is_over {
@@ -260,6 +261,10 @@ impl Socket {
         let kind = conn.kind;
         let flags = if kind == Type::Seqpacket { header.flags & (SEQ_EOM | SEQ_EOR) } else { 0 };
         if header.len == 0 && flags == 0 {
+            return ChainOutcome::Used(chain);
+        }
+        if matches!(conn.side(role.other()).party, Party::Remote(_)) {
+            self.data_to_peer(cx, from, &chain, header.len, flags, id, role.other());
             return ChainOutcome::Used(chain);
         }
         let Some(to) = conn.side(role.other()).guest() else {
@@ -478,9 +483,16 @@ impl Socket {
         if cid == CID_HOST {
             return self.connect_to_host(cx, from, caller, header.dst_port, kind);
         }
-        let to = *self.directory.get(&(group, cid)).ok_or(Refusal::Unknown)?;
-        let target = cx.ports.get(to).filter(|p| p.is_running(0) && p.is_running(1) && to != from);
-        let target = target.ok_or(Refusal::Unknown)?;
+        if cid == own {
+            return Err(Refusal::Unknown);
+        }
+        let local = self.directory.get(&(group, cid)).copied();
+        let target = local.and_then(|to| Some((to, cx.ports.get(to)?)));
+        let target = target.filter(|(_, port)| port.is_running(0) && port.is_running(1));
+        let Some((to, target)) = target else {
+            let (link, _) = self.peers.find(cid).ok_or(Refusal::Unknown)?;
+            return self.connect_to_peer(cx, caller, (link, cid, header.dst_port), kind);
+        };
         if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
             return Err(Refusal::Type);
         }
@@ -506,7 +518,8 @@ impl Socket {
     /// Adds a connection, if its guests are within their quotas.
     pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
         let guests = [conn.side(Role::Caller).guest(), conn.side(Role::Callee).guest()];
-        let host = guests.iter().any(Option::is_none);
+        let is_host = |role| matches!(conn.side(role).party, Party::Host(_));
+        let host = is_host(Role::Caller) || is_host(Role::Callee);
         let full = |socket_port: &SocketPort| {
             socket_port.connections >= CONNECTIONS_PER_PORT_MAX
                 || (host && self.host_full(socket_port))

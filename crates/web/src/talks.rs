@@ -81,7 +81,11 @@ pub fn talks(sample: &Sample) -> (Vec<Talk>, usize) {
 
 /// Returns the member at a side of a connection.
 fn end(side: &ConnectionEnd<Textual>) -> End {
-    side.port.clone().map_or(End::Host, End::Port)
+    match (&side.port, &side.link) {
+        (Some(port), _) => End::Port(port.clone()),
+        (None, Some(link)) => End::Link(link.clone()),
+        (None, None) => End::Host,
+    }
 }
 
 /// Pairs by group, kind and members, the lesser member first.

@@ -16,7 +16,7 @@
 //! daemon), [`mx`] (requests and events of an MX endpoint), [`mlx5`] (ConnectX function).
 //!
 //! Further formats: [`ipv4`], [`ipv6`], [`tcp`], [`udp`] and [`checksum`] for offloads of frames,
-//! [`session`] for processes in guests, [`ecn`] for congestion marks, [`virtio`] for common feature
+//! [`session`] for processes in guests, [`multiplex`] for sockets between hosts, [`ecn`] for congestion marks, [`virtio`] for common feature
 //! bits, [`roce`] for captures of RDMA, [`hello`] for the search of loops, [`vxlan`] and
 //! [`vnet_stream`] for links of those kinds.
 //!
@@ -58,6 +58,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod local;
 pub mod mlx5;
+pub mod multiplex;
 pub mod mx;
 pub mod mxoe;
 pub mod pcapng;

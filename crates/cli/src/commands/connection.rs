@@ -17,7 +17,7 @@ use crate::args::{ConnectionList, ConnectionVerb};
 use crate::client::view;
 use crate::error::Result;
 use crate::table::{Align, TextTable, bytes, duration};
-use crate::view::{ConnectionEnd, ConnectionView};
+use crate::view::ConnectionView;
 
 /// Most connections in one page of the daemon.
 const PAGE: usize = causeway_model::limits::CONNECTIONS_PAGE_MAX;
@@ -60,11 +60,6 @@ fn pages(cx: &CommandContext, list: &ConnectionList) -> Result<(Vec<Value>, bool
     }
 }
 
-/// Returns a side as `PORT:NUMBER`; a process of the host is `host`.
-fn end(end: &ConnectionEnd) -> String {
-    format!("{}:{}", end.port.as_deref().unwrap_or("host"), end.number)
-}
-
 /// Returns a line for each connection.
 fn table(connections: &[ConnectionView]) -> String {
     let left = ["GROUP", "FROM", "TO", "TYPE", "STATE", "AGE"].map(|head| (head, Align::Left));
@@ -75,8 +70,8 @@ fn table(connections: &[ConnectionView]) -> String {
         let ConnectionView { group, kind, state, caller, callee, .. } = connection;
         table.row(vec![
             group.clone(),
-            end(caller),
-            end(callee),
+            caller.label(),
+            callee.label(),
             kind.clone(),
             state.clone(),
             duration(connection.age_seconds),

@@ -188,11 +188,6 @@ fn connections(report: &Report) -> (Vec<Line>, Option<String>) {
     }
 }
 
-/// Returns a side as `PORT:NUMBER`; a process of the host is `host`.
-fn end(end: &ConnectionEnd) -> String {
-    format!("{}:{}", end.port.as_deref().unwrap_or("host"), end.number)
-}
-
 /// Returns the line of a connection.
 fn connection(of: &ConnectionView) -> Line {
     let size = |n: u64| Cell::number(Some(n as f64), |_| bytes(n));
@@ -207,10 +202,10 @@ fn connection(of: &ConnectionView) -> Line {
     };
     let stands_still = |end: &ConnectionEnd| end.queued_bytes > 0 && end.credit_bytes == 0;
     Line {
-        key: format!("{group} {} {}", end(caller), end(callee)),
+        key: format!("{group} {} {}", caller.label(), callee.label()),
         cells: vec![
-            Cell::text(&end(caller)),
-            Cell::text(&end(callee)),
+            Cell::text(&caller.label()),
+            Cell::text(&callee.label()),
             Cell::text(group),
             Cell::text(kind),
             Cell::text(state),

@@ -17,16 +17,19 @@
 use std::collections::{BTreeMap, HashMap};
 
 use causeway_fabric::carrier::{
-    FORWARDS_FRAMES, FindLink, Join, Leave, LinkDeleted, LinkId, OpenInbox, ReadDrops,
+    CARRIES_SOCKETS, FORWARDS_FRAMES, FindLink, Join, Leave, LinkDeleted, LinkId, OpenInbox,
+    ReadDrops,
 };
 use causeway_fabric::{Control, Controller, ServiceObject, ShardKey};
 use causeway_model::commands::links;
 use causeway_model::limits::LINKS_MAX;
 use causeway_model::{
-    CommandError, GroupView, LinkSpec, LinkView, Name, RequestDispatch, ServiceRequest,
+    CommandError, GroupView, LinkKind, LinkSpec, LinkView, Name, RequestDispatch, ServiceRequest,
 };
 
-use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
+use super::request::{
+    CloseLink, OnFailure, OpenLink, OpenedLink, ReadViews, ReloadKeys, StartLink,
+};
 use super::service::NAME;
 
 /// Controller of the `link` commands.
@@ -36,32 +39,45 @@ pub(crate) struct LinkController {
     links: BTreeMap<Name, (LinkSpec, LinkId)>,
 }
 
-/// The two shards that a link needs.
+/// The shards that a link needs.
 #[derive(Debug)]
 struct Shards {
     /// Forwards frames of the link's group.
     frames: ShardKey,
     /// Owns all links, of every group.
     links: ShardKey,
+    /// Connects sockets of the link's group, if the link carries them.
+    sockets: Option<ShardKey>,
 }
 
 impl Shards {
-    /// Returns the shards for a link of a group.
-    fn of(control: &Control<'_>, group: &Name) -> Result<Self, CommandError> {
-        let frames = ShardKey::new(group, control.provider(FORWARDS_FRAMES)?);
-        Ok(Self { frames, links: control.host_shard(NAME)? })
+    /// Returns the shards for a link.
+    fn of(control: &Control<'_>, spec: &LinkSpec) -> Result<Self, CommandError> {
+        let frames = ShardKey::new(&spec.group, control.provider(FORWARDS_FRAMES)?);
+        // A daemon without sockets has no such service.
+        let service = control.provider(CARRIES_SOCKETS).ok().filter(|_| carries_sockets(spec));
+        let sockets = service.map(|service| ShardKey::new(&spec.group, service));
+        Ok(Self { frames, links: control.host_shard(NAME)?, sockets })
     }
 
-    /// Keeps both shards alive until [`Self::release`].
+    /// Returns all shards.
+    fn all(&self) -> impl Iterator<Item = &ShardKey> {
+        [&self.frames, &self.links].into_iter().chain(&self.sockets)
+    }
+
+    /// Keeps the shards alive until [`Self::release`].
     fn hold(&self, control: &mut Control<'_>) -> Result<(), CommandError> {
-        control.hold(&self.frames)?;
-        control.hold(&self.links).inspect_err(|_| control.release(&self.frames))
+        for (nth, shard) in self.all().enumerate() {
+            control.hold(shard).inspect_err(|_| {
+                self.all().take(nth).for_each(|held| control.release(held));
+            })?;
+        }
+        Ok(())
     }
 
     /// Undoes [`Self::hold`].
     fn release(&self, control: &mut Control<'_>) {
-        control.release(&self.frames);
-        control.release(&self.links);
+        self.all().for_each(|shard| control.release(shard));
     }
 
     /// Opens a link and joins it to its group.
@@ -72,18 +88,34 @@ impl Shards {
         on_failure: OnFailure,
     ) -> Result<LinkId, CommandError> {
         let to = control.ask(&self.frames, OpenInbox)?;
-        let open = OpenLink { spec: Box::new(spec.clone()), to, on_failure };
-        let membership = control.ask(&self.links, open)?;
-        let id = membership.id;
-        let joined = control.ask(&self.frames, Join(membership));
+        let segments =
+            self.sockets.as_ref().map(|shard| control.ask(shard, OpenInbox)).transpose()?;
+        let open = OpenLink { spec: Box::new(spec.clone()), to, segments, on_failure };
+        let OpenedLink { frames, segments } = control.ask(&self.links, open)?;
+        let id = frames.id;
+        let mut joined = control.ask(&self.frames, Join(frames));
+        if let (Some(shard), Some(member)) = (&self.sockets, segments) {
+            joined = joined.and_then(|()| control.ask(shard, Join(member)));
+        }
         let started = joined.and_then(|()| control.ask(&self.links, StartLink(id)));
         if let Err(error) = started {
-            let _ = control.ask(&self.frames, Leave(id));
+            let _ = self.leave(control, id);
             let _ = control.ask(&self.links, CloseLink(id));
             return Err(error);
         }
         Ok(id)
     }
+
+    /// Removes a link from the shards of its group.
+    fn leave(&self, control: &Control<'_>, id: LinkId) -> Result<(), CommandError> {
+        control.ask(&self.frames, Leave(id))?;
+        self.sockets.as_ref().map_or(Ok(()), |shard| control.ask(shard, Leave(id)))
+    }
+}
+
+/// Returns whether a link carries sockets.
+const fn carries_sockets(spec: &LinkSpec) -> bool {
+    matches!(spec.kind, LinkKind::Causeway(_) | LinkKind::CausewayPlain(_))
 }
 
 /// Returns the error for a name that no link has.
@@ -108,7 +140,7 @@ impl LinkController {
         if self.links.len() >= LINKS_MAX {
             return Err(CommandError::Full(format!("there are {LINKS_MAX} links already")));
         }
-        let shards = Shards::of(control, &spec.group)?;
+        let shards = Shards::of(control, &spec)?;
         shards.hold(control)?;
         let opened = shards.open(control, &spec, on_failure);
         let id = opened.inspect_err(|_| shards.release(control))?;
@@ -125,8 +157,8 @@ impl LinkController {
     fn delete(&mut self, control: &mut Control<'_>, name: &Name) -> Result<(), CommandError> {
         let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
         let (group, id) = (spec.group.clone(), *id);
-        let shards = Shards::of(control, &group)?;
-        control.ask(&shards.frames, Leave(id))?;
+        let shards = Shards::of(control, spec)?;
+        shards.leave(control, id)?;
         control.ask(&shards.links, CloseLink(id))?;
         self.links.remove(name);
         let forgotten = control.consult(&LinkDeleted { name: name.clone(), group });
@@ -190,8 +222,16 @@ impl LinkController {
         groups.sort_unstable();
         groups.dedup();
         let service = control.provider(FORWARDS_FRAMES)?;
-        for group in groups {
-            for (id, counts) in control.ask(&ShardKey::new(group, service), ReadDrops(id))? {
+        let frames = groups.iter().map(|group| ShardKey::new(group, service));
+        let mut shards: Vec<ShardKey> = frames.collect();
+        if let Ok(service) = control.provider(CARRIES_SOCKETS) {
+            let linked = |group: &&&Name| {
+                self.links.values().any(|(spec, _)| spec.group == ***group && carries_sockets(spec))
+            };
+            shards.extend(groups.iter().filter(linked).map(|group| ShardKey::new(group, service)));
+        }
+        for shard in shards {
+            for (id, counts) in control.ask(&shard, ReadDrops(id))? {
                 let place = places.get(&id);
                 let Some(view) = place.and_then(|at| views.get_mut(*at)) else { continue };
                 for (counter, count) in counts {

@@ -29,6 +29,8 @@ pub struct LinkInbox {
     pub name: Name,
     /// The mailbox of its group.
     pub to: Sender<Message>,
+    /// The mailbox of the group's service of sockets, for a link that carries sockets.
+    pub segments: Option<Sender<Message>>,
     /// The link's counters.
     pub stats: Arc<LinkStats>,
     /// Pool of receive buffers.
@@ -49,6 +51,16 @@ impl LinkInbox {
         }
     }
 
+    /// Sends datagrams of the stream protocol to the group's service of sockets. Its peer sends those
+    /// again that find the mailbox full.
+    pub fn deliver_segments(&self, segments: ReceivedFrames) {
+        if let Some(to) = &self.segments
+            && to.push(Message::ReceivedFrames(segments)).is_err()
+        {
+            self.stats.add_drops(Loss::Busy, 1);
+        }
+    }
+
     /// Sends a copy of a frame to the group.
     pub fn deliver_copy(&self, frame: &[u8], arrival: ReceivedFrame) {
         let mut bytes = self.pool.take(frame.len());
@@ -61,8 +73,10 @@ impl LinkInbox {
 
     /// Reports to the group whether the link carries frames.
     pub fn report_standing(&self, standing: LinkStatus) {
-        if self.to.push_critical(Message::LinkStatus(self.id, standing)).is_err() {
-            log::error!(link = self.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
+        for to in [Some(&self.to), self.segments.as_ref()].into_iter().flatten() {
+            if to.push_critical(Message::LinkStatus(self.id, standing)).is_err() {
+                log::error!(link = self.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
+            }
         }
     }
 

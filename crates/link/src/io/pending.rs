@@ -170,8 +170,15 @@ impl Links {
         match opened {
             Ok((source, tunnel, carrier)) => {
                 (link.source, link.tunnel, link.retry) = (source, tunnel, None);
-                if link.inbox.to.push_critical(Message::Carrier(id, carrier)).is_err() {
-                    log::error!(link = spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
+                let mut carriers = vec![(Some(&inbox.to), Some(carrier))];
+                let segments = self.segment_carrier(&spec, &inbox, source, tunnel);
+                carriers.push((inbox.segments.as_ref(), segments));
+                for (to, carrier) in carriers {
+                    if let (Some(to), Some(carrier)) = (to, carrier)
+                        && to.push_critical(Message::Carrier(id, carrier)).is_err()
+                    {
+                        log::error!(link = spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
+                    }
                 }
                 log::info!(link = spec.name.as_str(); "link opened");
                 self.start(cx, id);

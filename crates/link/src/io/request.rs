@@ -24,7 +24,16 @@ pub(crate) enum OnFailure {
     Retry,
 }
 
-/// Opens a link. Answers with the identifier and the carrier for the group's shard. Refused if the
+/// An opened link.
+#[derive(Debug)]
+pub(crate) struct OpenedLink {
+    /// For the group's shard that forwards frames: the identifier and the carrier.
+    pub frames: Membership,
+    /// For the group's shard of sockets, if the link carries sockets.
+    pub segments: Option<Membership>,
+}
+
+/// Opens a link. Answers with the memberships for the group's shards. Refused if the
 /// link cannot be opened and [`OnFailure::Refuse`] is given, or without a mailbox for notices.
 #[derive(Debug)]
 pub(crate) struct OpenLink {
@@ -32,12 +41,15 @@ pub(crate) struct OpenLink {
     pub spec: Box<LinkSpec>,
     /// The mailbox of the group's shard, for received frames.
     pub to: Sender<Message>,
+    /// The mailbox of the group's shard of sockets; `None` if the daemon has none, or the kind of
+    /// link carries no sockets.
+    pub segments: Option<Sender<Message>>,
     /// Handling of a link that cannot be opened now.
     pub on_failure: OnFailure,
 }
 
 impl TypedRequest for OpenLink {
-    type Answer = Membership;
+    type Answer = OpenedLink;
 }
 
 /// Starts a link that its group has joined: begins the handshake or connect, or reports the link

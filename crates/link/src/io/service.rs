@@ -23,9 +23,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_fabric::carrier::{
-    BufferPool, Carrier, LinkId, LinkStatus, Membership, Message, Notice,
-};
+use causeway_fabric::carrier::{BufferPool, Carrier, LinkId, LinkStatus, Membership, Notice};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::{Context, PortId, Progress, Service, ServiceWatch, SourceProgress};
@@ -39,10 +37,12 @@ use super::names::{NameResolver, ResolverAnswer};
 use super::open::SourceKey;
 use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
 use super::raw::RawLink;
-use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
+use super::request::{
+    CloseLink, OnFailure, OpenLink, OpenedLink, ReadViews, ReloadKeys, StartLink,
+};
 use super::stats::LinkStats;
 use super::stream::{StreamLink, StreamListener};
-use super::tunnels::TunnelSocket;
+use super::tunnels::{SegmentCarrier, TunnelSocket};
 use crate::clock::Clock;
 
 /// Name of the service in configuration and counters.
@@ -184,16 +184,15 @@ impl Links {
     fn open(
         &mut self,
         cx: &mut Context<'_>,
-        spec: LinkSpec,
-        to: Sender<Message>,
-        on_failure: OnFailure,
-    ) -> Result<Membership, CommandError> {
+        OpenLink { spec, to, segments, on_failure }: OpenLink,
+    ) -> Result<OpenedLink, CommandError> {
+        let spec = *spec;
         let notices = self.notices(cx)?;
         self.last = self.last.saturating_add(1);
         let id = LinkId(self.last);
         let (name, stats, pool) =
             (spec.name.clone(), Arc::<LinkStats>::default(), self.pool.clone());
-        let inbox = LinkInbox { id, name, to, stats, pool };
+        let inbox = LinkInbox { id, name, to, segments, stats, pool };
         let mut retry = None;
         let opened = if spec.is_unresolved() {
             let host = spec.remote_host.as_deref().unwrap_or_default();
@@ -221,20 +220,44 @@ impl Links {
             spec.kind,
             LinkKind::Causeway(_) | LinkKind::CausewayPlain(_) | LinkKind::Raw(_)
         );
-        let membership = Membership {
+        let membership = |notices, carrier| Membership {
             id,
             name: spec.name.clone(),
             peer: spec.peer_label(),
             metric: spec.metric,
             transit: spec.transit,
             segment: matches!(spec.kind, LinkKind::Raw(_)),
-            notices: exchanges_claims.then_some(notices),
+            notices,
             station: None,
             carrier,
         };
+        let segments = inbox.segments.is_some().then(|| {
+            let carrier = self.segment_carrier(&spec, &inbox, source, tunnel);
+            membership(None, carrier.unwrap_or_else(|| Box::new(ClosedCarrier)))
+        });
+        let frames = membership(exchanges_claims.then_some(notices), carrier);
         self.links.insert(id, LinkEntry { spec, inbox, source, tunnel, retry, lookup });
         self.pending_ns = self.pending_ns.min(self.pending_deadline());
-        Ok(membership)
+        Ok(OpenedLink { frames, segments })
+    }
+
+    /// Returns the carrier for datagrams of the stream protocol of a link on a tunnel.
+    pub(super) fn segment_carrier(
+        &self,
+        spec: &LinkSpec,
+        inbox: &LinkInbox,
+        source: u32,
+        tunnel: Option<(u16, u32)>,
+    ) -> Option<Box<dyn Carrier>> {
+        let class = match &spec.kind {
+            LinkKind::Causeway(tunnel) => tunnel.class,
+            LinkKind::CausewayPlain(udp) => udp.class,
+            _ => return None,
+        };
+        let (number, vni) = tunnel?;
+        let SourceKind::Tunnels(socket) = &self.sources.get(&source)?.kind else { return None };
+        let carrier = socket.carrier(number, vni, class, inbox.stats.clone())?;
+        Some(Box::new(SegmentCarrier::new(carrier)))
     }
 
     /// Returns the mailbox for notices of groups, and creates it with the first link.
@@ -365,7 +388,7 @@ impl Service for Links {
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
-            .on(|OpenLink { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
+            .on(|open: OpenLink| self.open(cx, open))
             .on(|StartLink(id)| {
                 self.start(cx, id);
                 Ok(())

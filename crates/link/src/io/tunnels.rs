@@ -31,7 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_directory::{MacKey, Place, Report, Source};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{
-    BufferPool, Carrier, LinkId, LinkStatus, Outgoing, ReceivedFrames, Refusal,
+    BufferPool, Carrier, LinkId, LinkStatus, OFFLOAD_BYTES, Outgoing, ReceivedFrame,
+    ReceivedFrames, Refusal,
 };
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
 use causeway_fabric::udp::{Burst, Origin, Udp, UdpReceiver, canonical};
@@ -397,6 +398,9 @@ impl TunnelSocket {
                 self.handle_event(event);
             }
         }
+        if !self.sink.segments.is_empty() {
+            self.deliver_segments();
+        }
         if !self.sink.frames.is_empty() {
             self.deliver_frames();
         }
@@ -454,6 +458,40 @@ impl TunnelSocket {
             }
             EventKind::Session | EventKind::Datagram(_) | EventKind::Roamed(_) => {}
         }
+    }
+
+    /// Passes datagrams of the stream protocol to their groups, those of one link together. They are
+    /// copied, because the frames of the burst keep the buffer.
+    fn deliver_segments(&mut self) {
+        let mut segments = std::mem::take(&mut self.sink.segments);
+        for run in segments.chunk_by(|a, b| (a.tunnel, a.vni) == (b.tunnel, b.vni)) {
+            let Some(first) = run.first() else { continue };
+            let entry = self.entries.get(&first.tunnel);
+            let Some(inbox) = entry.and_then(|entry| entry.links.get(&first.vni)) else { continue };
+            if inbox.segments.is_none() {
+                continue;
+            }
+            let total = run.iter().fold(0_usize, |sum, s| sum.saturating_add(s.at.len()));
+            let mut bytes = self.pool.take(total);
+            let (mut frames, mut at) = (Vec::with_capacity(run.len()), 0_usize);
+            for segment in run {
+                let text = self.sink.frame(segment);
+                let end = at.saturating_add(text.len());
+                if let Some(room) = bytes.get_mut(at..end) {
+                    room.copy_from_slice(text);
+                }
+                frames.push(ReceivedFrame {
+                    at: at..end,
+                    offload: [0; OFFLOAD_BYTES],
+                    hops: 0,
+                    flood: None,
+                });
+                at = end;
+            }
+            inbox.deliver_segments(ReceivedFrames { link: inbox.id, bytes, frames });
+        }
+        segments.clear();
+        self.sink.segments = segments;
     }
 
     /// Passes frames to their groups. Frames of the first frame's link keep their buffer.
@@ -569,5 +607,42 @@ impl Carrier for TunnelCarrier {
 
     fn longest(&self) -> usize {
         FRAME_BYTES_MAX
+    }
+}
+
+/// Carrier of one link for datagrams of the stream protocol: each crosses whole, in a record of its
+/// own kind. A datagram longer than [`Carrier::longest`] is refused.
+#[derive(Debug)]
+pub(crate) struct SegmentCarrier(TunnelCarrier);
+
+impl SegmentCarrier {
+    /// Returns the carrier for datagrams of the stream protocol on the tunnel of `carrier`.
+    pub(crate) const fn new(carrier: TunnelCarrier) -> Self {
+        Self(carrier)
+    }
+}
+
+impl Carrier for SegmentCarrier {
+    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
+        let TunnelCarrier { packer, out, vni, .. } = &mut self.0;
+        let read = |into: &mut [u8]| frame.reader().read(into);
+        let packed = packer.push_segment(*vni, frame.len, read, |batch| out.send(batch));
+        packed.map_err(|error| match error {
+            PushError::NoPath | PushError::Seal(_) => Refusal::Down,
+            PushError::Oversized(_) => Refusal::TooBig,
+            PushError::Source(_) => Refusal::Lost,
+        })
+    }
+
+    fn flush(&mut self) -> u64 {
+        self.0.flush()
+    }
+
+    fn takes_offloads(&self) -> bool {
+        false
+    }
+
+    fn longest(&self) -> usize {
+        self.0.packer.segment_max()
     }
 }

@@ -1,7 +1,8 @@
 //! Records of received datagrams: opened, checked, and dispatched by kind.
 //!
 //! A record is a typed part of a datagram's plaintext: a frame, a fragment, a heartbeat or its
-//! answer, a delivery report, address announcements, or a request for them. `crate::tunnel_set`
+//! answer, a delivery report, address announcements, a request for them, or a datagram of the stream
+//! protocol. `crate::tunnel_set`
 //! passes the datagram (in the daemon, in the shard of links); `Tunnel::data` opens it on the
 //! session that its receiver index names, checks the replay window (`Tunnel::plain`: the source
 //! address instead), and appends frames and events to the [`Sink`].
@@ -164,6 +165,7 @@ impl Tunnel {
                         self.tx_path.set_lossy(lossy);
                     }
                 }
+                record::SEGMENT => self.segment(inner.vni, &record, text.end, sink)?,
                 record::HERE | record::GONE => self.directory(inner.vni, &record, sink)?,
                 record::SYNC => {
                     let due =
@@ -209,6 +211,21 @@ impl Tunnel {
         sink.frames.push(UnpackedFrame { tunnel: self.number, vni, hops, metadata, at });
         sink.keep(end);
         self.frames = self.frames.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Appends a datagram of the stream protocol to the sink; its bytes stay where they were opened.
+    fn segment(
+        &self,
+        vni: u32,
+        record: &RecordSpan,
+        end: usize,
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        self.check_vni(vni)?;
+        let (hops, metadata, at) = (0, Default::default(), record.body.clone());
+        sink.segments.push(UnpackedFrame { tunnel: self.number, vni, hops, metadata, at });
+        sink.keep(end);
         Ok(())
     }
 

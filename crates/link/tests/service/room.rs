@@ -21,7 +21,7 @@ fn addresses_beyond_the_quota_are_announced_once_there_is_room() {
     let mut socket = at(0, |clock| TunnelSocket::new(udp, None, BufferPool::default(), clock));
     let (to, _mailbox) = mailbox(1).unwrap();
     let (id, name, stats) = (LinkId(1), "l".parse().unwrap(), Arc::default());
-    let inbox = LinkInbox { id, name, to, stats, pool: BufferPool::default() };
+    let inbox = LinkInbox { id, name, to, segments: None, stats, pool: BufferPool::default() };
     let remote = Some("127.0.0.1:9".parse().unwrap());
     let tunnel = at(0, |clock| socket.add(None, (remote, None), 7, inbox, clock)).unwrap();
     let mac = |number: usize| {

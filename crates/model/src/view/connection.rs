@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Typed, ViewForm};
+use super::{Textual, Typed, ViewForm};
 use crate::Name;
 use crate::commands::connections::PagePosition;
 
@@ -60,17 +60,34 @@ pub struct ConnectionView<F: ViewForm = Typed> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct ConnectionEnd<F: ViewForm = Typed> {
-    /// Port of the guest; absent for a process of the host.
+    /// Port of the guest; absent for a process of the host and for a guest of a linked daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<F::Text<Name>>,
+    /// Link to the daemon of the guest; absent for this daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<F::Text<Name>>,
     /// CID: 2 for a process of the host.
     pub cid: u32,
     /// Port number.
     pub number: u32,
-    /// Data for this side that the daemon could not deliver yet, in bytes.
+    /// Data for this side that the daemon could not deliver yet, in bytes; for a guest of a linked
+    /// daemon, 0: what it has not acknowledged is a counter of the link.
     pub queued_bytes: u64,
     /// Delivered data that this side has not read, as far as it reported, in bytes.
     pub unread_bytes: u32,
     /// Data that the peer may still send to this side before this side must read, in bytes.
     pub credit_bytes: u32,
+}
+
+impl ConnectionEnd<Textual> {
+    /// Returns the side as `PORT:NUMBER`, as `LINK/CID:NUMBER` for a guest of a linked daemon, and as
+    /// `host:NUMBER` for a process of the host.
+    pub fn label(&self) -> String {
+        let Self { port, link, cid, number, .. } = self;
+        match (port, link) {
+            (Some(port), _) => format!("{port}:{number}"),
+            (None, Some(link)) => format!("{link}/{cid}:{number}"),
+            (None, None) => format!("host:{number}"),
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Records of a tunnel's plaintext: frames, fragments, heartbeats, directory entries and reports of
-//! delivered datagrams.
+//! Records of a tunnel's plaintext: frames, fragments, heartbeats, directory entries, reports of
+//! delivered datagrams, and datagrams of the stream protocol.
 //!
 //! A record is a header of 4 bytes (type, hops, length) and a body of at most 65,535 bytes; hops
 //! are 0 to 127. A record that is cut off is an error, and the caller drops the rest of the
@@ -47,6 +47,9 @@ pub const GONE: u8 = 6;
 pub const SYNC: u8 = 7;
 /// Type: a report of delivered datagrams ([`Delivered`]).
 pub const DELIVERED: u8 = 8;
+/// Type: a datagram of the stream protocol ([`crate::multiplex`]), by which the groups of two
+/// daemons carry sockets. Daemons without it skip the record.
+pub const SEGMENT: u8 = 9;
 /// Length of a delivery report, in bytes.
 pub const DELIVERED_LEN: usize = 8;
 /// Bit of the type: the frame's metadata is omitted.

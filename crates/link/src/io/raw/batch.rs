@@ -106,7 +106,14 @@ mod tests {
     fn inbox() -> LinkInbox {
         let (to, _) = mailbox(1).unwrap();
         let name = "l".parse().unwrap();
-        LinkInbox { id: LinkId(1), name, to, stats: Default::default(), pool: Default::default() }
+        LinkInbox {
+            id: LinkId(1),
+            name,
+            to,
+            segments: None,
+            stats: Default::default(),
+            pool: Default::default(),
+        }
     }
 
     #[test]

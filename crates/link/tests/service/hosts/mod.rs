@@ -47,10 +47,21 @@ impl Host {
 
     /// As `new`, with the test's own service of links.
     pub fn with_links(links: ServiceRegistration) -> Self {
+        Self::with_services(&[causeway_ethernet::SERVICE, links])
+    }
+
+    /// As `new`, with sockets between guests.
+    pub fn with_sockets() -> Self {
+        let services =
+            [causeway_ethernet::SERVICE, causeway_link::SERVICE, causeway_socket::SERVICE];
+        Self::with_services(&services)
+    }
+
+    fn with_services(services: &[ServiceRegistration]) -> Self {
         let dir = Folder::new("link");
         // Two dispatchers, so that links and groups are served by different dispatchers.
         let options = Options { dispatchers: 2, ..Options::default() };
-        let fabric = Fabric::start(&[causeway_ethernet::SERVICE, links], options);
+        let fabric = Fabric::start(services, options);
         let fabric = fabric.unwrap();
         let host = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {

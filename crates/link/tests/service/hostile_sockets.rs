@@ -1,0 +1,229 @@
+//! A peer that breaks the rules of sockets between hosts harms only itself.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Instant;
+
+use crate::hosts::{Host, PATIENCE, spec, wait_up};
+use crate::sockets::{join, pattern, sockets, transfer};
+use causeway_attach::native::Sockets;
+use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
+use causeway_model::{LinkKind, UdpSpec};
+use causeway_socket::multiplex::{Event, Received, Session};
+use causeway_wire::multiplex::{ADDRESSES, Address, Message, Opening};
+use causeway_wire::vsock::{Op, Type};
+
+const VNI: u32 = 7;
+
+/// A peer that sends what the test tells it to, over a plain tunnel.
+struct Peer {
+    udp: UdpSocket,
+    to: SocketAddr,
+    tunnels: TunnelSet,
+    packer: Packer,
+    session: Session,
+    sink: Sink,
+    began: Instant,
+    /// Messages of the daemon, by channel.
+    heard: Vec<(u32, Message)>,
+}
+
+impl Peer {
+    /// Links a host to a peer, and agrees on a session.
+    fn of(host: &Host, own: u8, other: u8, port: u16) -> Self {
+        let at = |n: u8| -> SocketAddr { format!("127.0.0.{n}:{port}").parse().unwrap() };
+        let udp =
+            UdpSpec { local: at(own), remote: at(other), vni: VNI, class: Default::default() };
+        host.link(spec("peer", "red", LinkKind::CausewayPlain(udp))).unwrap();
+        let socket = UdpSocket::bind(at(other)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut random = |bytes: &mut [u8]| bytes.fill(7);
+        let mut clock = Clock { now: 0, wall: 1, random: &mut random };
+        let mut tunnels = TunnelSet::new(None, &mut clock);
+        let config = TunnelConfig { keys: None, remote: Some(at(own)), longest: 1_472 };
+        let number = tunnels.add(&config, &clock).unwrap();
+        let mut sink = Sink::default();
+        tunnels.tunnel_mut(number).unwrap().carry(VNI, &mut sink);
+        let packer = Packer::new(tunnels.tunnel(number).unwrap().tx_path().clone());
+        let mut peer = Self {
+            udp: socket,
+            to: at(own),
+            tunnels,
+            packer,
+            session: Session::new(0, &mut || 9),
+            sink,
+            began: Instant::now(),
+            heard: Vec::new(),
+        };
+        peer.until(|peer| peer.session.is_up());
+        wait_up(host, "peer");
+        peer
+    }
+
+    /// Exchanges datagrams until `done`.
+    fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        let since = Instant::now();
+        while !done(self) {
+            assert!(since.elapsed() < PATIENCE, "{:?}", self.session.view());
+            self.turn();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = self.began.elapsed().as_nanos() as u64;
+        let mut random = |bytes: &mut [u8]| bytes.fill(8);
+        let mut clock = Clock { now, wall: now, random: &mut random };
+        let mut datagram = vec![0; 70_000];
+        while let Ok((len, from)) = self.udp.recv_from(&mut datagram) {
+            let _ = self.tunnels.receive(&mut clock, from, &datagram[..len], &mut self.sink);
+        }
+        self.tunnels.tick(&mut clock, &mut self.sink);
+        for (to, datagram) in self.sink.datagrams.drain(..) {
+            let _ = self.udp.send_to(&datagram, to);
+        }
+        let mut received = Received::default();
+        for segment in &self.sink.segments {
+            let _ = self.session.receive(now, self.sink.frame(segment), &mut || 9, &mut received);
+        }
+        self.session.tick(now, &mut || 9, &mut received);
+        for event in &received.events {
+            if let Event::Message(channel, at) = event
+                && *channel != ADDRESSES
+            {
+                let (message, _) = Message::parse(&received.bytes[at.clone()]).unwrap();
+                self.heard.push((*channel, message));
+            }
+        }
+        self.sink.clear();
+        let (udp, to, mut out) = (&self.udp, self.to, Vec::new());
+        let longest = self.packer.segment_max();
+        while self.session.transmit(now, longest, &mut out) {
+            let read = |into: &mut [u8]| {
+                into.copy_from_slice(&out);
+                Ok::<(), std::convert::Infallible>(())
+            };
+            let _ = self.packer.push_segment(VNI, out.len(), read, |batch| {
+                for one in batch.bytes().chunks(batch.segment()) {
+                    let _ = udp.send_to(one, to);
+                }
+            });
+        }
+        let _ = self.packer.finish(|batch| {
+            for one in batch.bytes().chunks(batch.segment()) {
+                let _ = udp.send_to(one, to);
+            }
+        });
+    }
+
+    fn send(&mut self, channel: u32, op: Op, data: &[u8]) {
+        let message = Message { op: op.raw() as u8, flags: 0, buf_alloc: 1 << 18, fwd_cnt: 0 };
+        self.session.send(channel, 0, [&message.emit(), data]);
+    }
+
+    /// Requests a connection, and returns its channel.
+    fn request(&mut self, from: (u32, u32), to: (u32, u32)) -> u32 {
+        let channel = self.session.open().unwrap();
+        self.send(channel, Op::Request, &Opening { from, to, kind: Type::Stream.raw() }.emit());
+        channel
+    }
+
+    /// Waits for a message on a channel, and returns its operation.
+    fn answer(&mut self, channel: u32, guest: &mut Sockets) -> Option<Op> {
+        let since = Instant::now();
+        loop {
+            let heard = self.heard.iter().rfind(|(of, _)| *of == channel);
+            if let Some((_, message)) = heard {
+                return Op::from_raw(message.op.into());
+            }
+            assert!(since.elapsed() < PATIENCE, "no answer");
+            guest.turn().unwrap();
+            self.turn();
+        }
+    }
+}
+
+#[test]
+fn hostile_peer_cannot_use_cids_of_others_or_of_the_host() {
+    let host = Host::with_sockets();
+    let (mut a, mut b) = (sockets(&host, 3), sockets(&host, 4));
+    let mut peer = Peer::of(&host, 45, 46, 21611);
+    b.listen(Type::Stream, 1);
+    for cid in [0, 1, 2, 3, 4, u32::MAX] {
+        let channel = peer.request((cid, 1000), (4, 1));
+        assert_eq!(peer.answer(channel, &mut b), Some(Op::Reset), "CID {cid}");
+    }
+    let channel = peer.request((7, 1000), (4, 1));
+    assert_eq!(peer.answer(channel, &mut b), Some(Op::Response));
+    assert_eq!(host.link_counter("peer", "vsock_refused_total"), 6);
+    assert_eq!(host.link_counter("peer", "vsock_accepts_total"), 1);
+    b.accept(PATIENCE).unwrap();
+    let (ca, cb) = join(&mut a, &mut b, Type::Stream, 2);
+    transfer((&mut a, ca), (&mut b, cb), &pattern(1, 100_000), 7000);
+}
+
+#[test]
+fn hostile_peer_that_exceeds_its_credit_loses_its_connection_alone() {
+    let host = Host::with_sockets();
+    let (mut a, mut b) = (sockets(&host, 3), sockets(&host, 4));
+    let mut peer = Peer::of(&host, 47, 48, 21612);
+    let (ca, cb) = join(&mut a, &mut b, Type::Stream, 2);
+    b.listen(Type::Stream, 1);
+    let good = peer.request((8, 1), (4, 1));
+    assert_eq!(peer.answer(good, &mut b), Some(Op::Response));
+    let bad = peer.request((8, 2), (4, 1));
+    assert_eq!(peer.answer(bad, &mut b), Some(Op::Response));
+    peer.heard.clear();
+    // The guest reads nothing, and its buffer is smaller than this.
+    for _ in 0..4096 {
+        peer.send(bad, Op::Data, &[9; 4096]);
+    }
+    assert_eq!(peer.answer(bad, &mut b), Some(Op::Reset));
+    assert_eq!(host.link_counter("peer", "vsock_breaches_total"), 1);
+    peer.send(good, Op::Data, b"goes on");
+    let accepted = b.accept(PATIENCE).unwrap();
+    let mut text = [0; 7];
+    let since = Instant::now();
+    while b.try_receive(accepted, &mut text).unwrap() == 0 {
+        peer.turn();
+        assert!(since.elapsed() < PATIENCE);
+    }
+    assert_eq!(&text, b"goes on");
+    transfer((&mut a, ca), (&mut b, cb), &pattern(1, 100_000), 7000);
+}
+
+#[test]
+fn hostile_peer_floods_with_requests_and_addresses_within_its_limits() {
+    let host = Host::with_sockets();
+    let (mut a, mut b) = (sockets(&host, 3), sockets(&host, 4));
+    let mut peer = Peer::of(&host, 49, 50, 21613);
+    let (ca, cb) = join(&mut a, &mut b, Type::Stream, 2);
+    for cid in 0..5000 {
+        let address = Address { is_here: true, cid: 1000 + cid, epoch: 5 };
+        peer.session.send(ADDRESSES, 0, [&address.emit(), &[]]);
+    }
+    for round in 0..2000 {
+        let channel = peer.request((7, round), (4, 9));
+        peer.session.end(channel);
+        if round % 50 == 0 {
+            peer.turn();
+            a.turn().unwrap();
+            b.turn().unwrap();
+        }
+    }
+    let since = Instant::now();
+    while peer.session.view().queued_bytes > 0 {
+        peer.turn();
+        b.turn().unwrap();
+        assert!(since.elapsed() < PATIENCE);
+    }
+    // The last resets of the guest are under way.
+    let since = Instant::now();
+    while host.link_counter("peer", "vsock_connections") > 0 {
+        peer.turn();
+        b.turn().unwrap();
+        assert!(since.elapsed() < PATIENCE);
+    }
+    let count = |counter: &str| host.link_counter("peer", counter);
+    assert_eq!((count("vsock_cids"), count("vsock_refused_cids_total")), (4096, 904));
+    transfer((&mut a, ca), (&mut b, cb), &pattern(1, 100_000), 7000);
+}

@@ -1,0 +1,42 @@
+//! Reliable channels between two daemons, over datagrams: the protocol engine of sockets between
+//! hosts. Sans-I/O: bytes, time and randomness are arguments, datagrams and events are values.
+//!
+//! A [`Session`] joins the socket shards of a group on two hosts. Each connection has a *channel*,
+//! a sequence of messages in each direction ([`causeway_wire::multiplex`]). Bytes of a channel arrive
+//! in order and once; channels do not wait for each other, because packets are numbered for the
+//! session and bytes for the channel, as in QUIC (RFC 9000): what a lost packet carried is sent
+//! again in a new packet, and only its channels wait for it. Loss is detected by selective
+//! acknowledgements (RFC 9002, `congestion`); a window bounds the bytes in flight.
+//!
+//! The engine does not limit the bytes of a channel that wait to be sent: the credit of the receiving
+//! guest does, which the messages carry from end to end, and the caller stops guests by
+//! [`Session::queued_by`]. The receiving side keeps at most `HELD_BYTES_MAX` (8 MiB) behind gaps and
+//! a message of 4 KiB per channel. A peer that breaks the protocol, and a peer that
+//! acknowledges nothing for 10 s, loses the session with all its channels
+//! ([`Event::Down`]), and a new session is agreed.
+//!
+//! # Agreement
+//! Each side has a random *tag*, and a new one for each session; a hello carries it, with the tag of
+//! the other side if known. The pair names the session, so packets of an earlier session are
+//! ignored, and a daemon that restarts is recognized by its new tag. Hellos are repeated until they
+//! are answered; a peer without this protocol ignores them.
+//!
+//! Authenticity and replay protection of datagrams are those of the link.
+//!
+//! | module | content |
+//! |---|---|
+//! | `session` | agreement, packets, acknowledgements, channels |
+//! | `loss` | packets in flight, loss, probes |
+//! | `outgoing` | bytes of a channel to the peer |
+//! | `incoming` | bytes of a channel from the peer |
+//! | `congestion` | round-trip time and window |
+//! | `ranges` | sets of numbers |
+
+mod congestion;
+mod incoming;
+mod loss;
+mod outgoing;
+mod ranges;
+mod session;
+
+pub use session::{DownReason, Event, Received, Refusal, Session, SessionView};

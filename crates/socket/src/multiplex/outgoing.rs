@@ -1,0 +1,204 @@
+//! Bytes of a channel to the peer: kept until they are acknowledged, and sent again if lost.
+//!
+//! The bytes are one sequence from offset 0. Pieces are cut anew each time, so a piece that was lost
+//! may be sent again in shorter pieces after the path became narrower. The session bounds the bytes
+//! ([`crate::limits::PEER_QUEUED_BYTES_MAX`], by the credit of the receivers).
+
+use std::collections::VecDeque;
+
+use super::ranges::Ranges;
+use crate::limits::CHANNEL_WINDOW_BYTES;
+
+/// A range of a channel's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Offset of the first byte.
+    pub from: u64,
+    /// Offset behind the last byte.
+    pub to: u64,
+    /// The channel ends at `to`.
+    pub last: bool,
+}
+
+/// The sending side of a channel.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    /// The bytes from `base` on.
+    bytes: VecDeque<u8>,
+    /// Offset of the first byte that is kept: all before are acknowledged.
+    base: u64,
+    /// Offset of the first byte that was never sent.
+    sent: u64,
+    /// Bytes to be sent again.
+    lost: Ranges,
+    /// Acknowledged bytes behind `base`.
+    acked: Ranges,
+    /// No bytes follow.
+    is_ended: bool,
+    /// The end was sent and not declared lost.
+    is_end_sent: bool,
+    /// The end was acknowledged.
+    is_end_acked: bool,
+}
+
+impl Outgoing {
+    /// Appends bytes. Ignored after the end.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if !self.is_ended {
+            self.bytes.extend(bytes);
+        }
+    }
+
+    /// Ends the channel behind the bytes appended so far.
+    pub fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Returns whether the channel was ended.
+    pub const fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Returns the number of bytes that are kept.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the offset behind the last byte.
+    fn end_offset(&self) -> u64 {
+        self.base.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// Returns the offset up to which bytes may be sent now: the receiver takes no bytes that are
+    /// further ahead of the acknowledged ones.
+    fn limit(&self) -> u64 {
+        self.end_offset().min(self.base.saturating_add(CHANNEL_WINDOW_BYTES as u64))
+    }
+
+    /// Returns whether there is something to send.
+    pub fn has_work(&self) -> bool {
+        let ends = self.is_ended && !self.is_end_sent && self.sent == self.end_offset();
+        !self.lost.is_empty() || self.sent < self.limit() || ends
+    }
+
+    /// Returns whether all bytes and the end were acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.is_end_acked && self.bytes.is_empty()
+    }
+
+    /// Returns the next bytes to send, at most `room`, lost bytes first; `None` if there are none.
+    pub fn next(&mut self, room: usize) -> Option<Span> {
+        if !self.has_work() {
+            return None;
+        }
+        let end = self.end_offset();
+        let (from, to) = match self.lost.take_first(room as u64) {
+            Some(range) => range,
+            None => {
+                let from = self.sent;
+                self.sent = self.limit().min(from.saturating_add(room as u64)).max(from);
+                (from, self.sent)
+            }
+        };
+        let last = self.is_ended && to == end;
+        self.is_end_sent |= last;
+        Some(Span { from, to, last })
+    }
+
+    /// Appends the bytes of a span to `out`.
+    pub fn copy(&self, span: Span, out: &mut Vec<u8>) {
+        let at = |offset: u64| usize::try_from(offset.saturating_sub(self.base)).unwrap_or(0);
+        let (from, to) = (at(span.from).min(self.bytes.len()), at(span.to).min(self.bytes.len()));
+        let (front, back) = self.bytes.as_slices();
+        let split = front.len();
+        out.extend_from_slice(front.get(from.min(split)..to.min(split)).unwrap_or(&[]));
+        let behind = from.saturating_sub(split)..to.saturating_sub(split);
+        out.extend_from_slice(back.get(behind).unwrap_or(&[]));
+    }
+
+    /// Handles the acknowledgement of a span. Returns the number of bytes that are no longer kept.
+    pub fn ack(&mut self, span: Span) -> usize {
+        self.is_end_acked |= span.last;
+        self.acked.insert(span.from.max(self.base), span.to.max(self.base));
+        self.lost.remove(span.from, span.to);
+        let mut freed = 0_usize;
+        let first = self.acked.iter().next();
+        if let Some((from, to)) = first
+            && from <= self.base
+        {
+            let count = usize::try_from(to.saturating_sub(self.base)).unwrap_or(0);
+            freed = count.min(self.bytes.len());
+            self.bytes.drain(..freed);
+            self.base = self.base.saturating_add(freed as u64);
+            self.acked.remove(0, self.base);
+        }
+        if self.bytes.is_empty() {
+            // A channel that is idle keeps no memory.
+            self.bytes.shrink_to(IDLE_BYTES);
+        }
+        freed
+    }
+
+    /// Handles the loss of a span: its bytes are sent again, unless they were acknowledged since.
+    pub fn lose(&mut self, span: Span) {
+        self.lost.insert(span.from.max(self.base), span.to.max(self.base));
+        let acked: Vec<_> = self.acked.iter().collect();
+        acked.into_iter().for_each(|(from, to)| self.lost.remove(from, to));
+        if span.last && !self.is_end_acked {
+            self.is_end_sent = false;
+        }
+    }
+}
+
+/// Capacity that a channel keeps while all its bytes are acknowledged.
+const IDLE_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(outgoing: &Outgoing, span: Span) -> Vec<u8> {
+        let mut out = Vec::new();
+        outgoing.copy(span, &mut out);
+        out
+    }
+
+    #[test]
+    fn multiplex_lost_bytes_are_sent_first_and_in_other_pieces() {
+        let mut outgoing = Outgoing::default();
+        outgoing.push(b"abcdefgh");
+        let first = outgoing.next(4).unwrap();
+        let second = outgoing.next(9).unwrap();
+        assert_eq!(
+            (text(&outgoing, first), text(&outgoing, second)),
+            (b"abcd".into(), b"efgh".into())
+        );
+        assert_eq!((outgoing.next(9), second.last), (None, false));
+        assert_eq!(outgoing.ack(second), 0, "the first bytes are not acknowledged");
+        outgoing.lose(first);
+        outgoing.push(b"ij");
+        outgoing.end();
+        let again = outgoing.next(3).unwrap();
+        assert_eq!(text(&outgoing, again), b"abc");
+        let rest = outgoing.next(3).unwrap();
+        assert_eq!(text(&outgoing, rest), b"d");
+        let last = outgoing.next(3).unwrap();
+        assert_eq!((text(&outgoing, last), last.last), (b"ij".into(), true));
+        assert_eq!(outgoing.ack(again) + outgoing.ack(rest) + outgoing.ack(last), 10);
+        assert!(outgoing.is_done() && !outgoing.has_work());
+    }
+
+    #[test]
+    fn multiplex_lost_end_is_sent_again() {
+        let mut outgoing = Outgoing::default();
+        outgoing.end();
+        let end = outgoing.next(9).unwrap();
+        assert!(end.last && end.from == end.to && !outgoing.has_work());
+        outgoing.lose(end);
+        assert_eq!(outgoing.next(9), Some(end));
+        outgoing.ack(end);
+        assert!(outgoing.is_done());
+        outgoing.lose(end);
+        assert!(!outgoing.has_work(), "the end was acknowledged");
+    }
+}

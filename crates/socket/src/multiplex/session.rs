@@ -1,0 +1,635 @@
+//! A session: agreement with the peer, packets, acknowledgements, and the channels.
+//!
+//! The caller passes received datagrams to [`Session::receive`], and takes datagrams to send from
+//! [`Session::transmit`] until it returns false. [`Session::deadline_ns`] tells when to call
+//! [`Session::tick`]. Events and the bytes of messages are appended to [`Received`]. The channels of
+//! one side have odd numbers and those of the other even numbers: odd those of the side with the
+//! smaller tag. A number is used once.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use causeway_fabric::keyed::{Keyed, keyed};
+use causeway_wire::multiplex::{
+    ADDRESSES, Datagram, Error, Frame, Hello, PACKET_LEN, PIECE_LEN, Packet, Piece,
+    Ranges as AckRanges, VERSION, expand,
+};
+
+use super::incoming::{Fault, Incoming};
+use super::loss::{InFlight, Outcome};
+use super::outgoing::{Outgoing, Span};
+use super::ranges::Ranges;
+use crate::limits::{
+    ACK_DELAY_NS, ACK_RANGES_MAX, CHANNELS_MAX, HELD_BYTES_MAX, HELLO_NS_MAX, HELLO_NS_MIN,
+    UNOPENED_MAX,
+};
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DownReason {
+    /// The peer has begun another session: its daemon restarted, or it ended this one.
+    #[error("the peer began a new session")]
+    Peer,
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol")]
+    Breach,
+    /// The peer acknowledged nothing for 10 s.
+    #[error("the peer acknowledged nothing for 10 s")]
+    Silent,
+    /// The caller ended the session.
+    #[error("the link went down")]
+    Link,
+    /// All numbers of channels were used.
+    #[error("all numbers of channels were used")]
+    Exhausted,
+}
+
+/// An event of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session was agreed: channels can be opened.
+    Up,
+    /// The session ended with all its channels.
+    Down(DownReason),
+    /// A message of a channel, whose bytes are at this place in [`Received::bytes`].
+    Message(u32, Range<usize>),
+    /// The peer sends no more on this channel.
+    Ended(u32),
+}
+
+/// The output of a session. The caller processes and clears it.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Events in order.
+    pub events: Vec<Event>,
+    /// Bytes of messages.
+    pub bytes: Vec<u8>,
+}
+
+impl Received {
+    /// Removes all events and bytes; keeps the allocations.
+    pub fn clear(&mut self) {
+        self.events.clear();
+        self.bytes.clear();
+    }
+}
+
+/// Why a datagram had no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is no datagram of this protocol.
+    #[error(transparent)]
+    Format(#[from] Error),
+    /// The peer has another version.
+    #[error("the peer has version {0} of the stream protocol, this daemon version {VERSION}")]
+    Version(u8),
+    /// It belongs to another session.
+    #[error("it belongs to another session")]
+    Session,
+    /// There is no room for bytes behind a gap, or for another channel.
+    #[error("there is no room for it")]
+    NoRoom,
+    /// It broke the protocol; the session ended.
+    #[error("it broke the protocol")]
+    Breach,
+}
+
+/// State of a session, for the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionView {
+    /// A session is agreed.
+    pub is_up: bool,
+    /// Channels.
+    pub channels: usize,
+    /// Bytes that are not acknowledged.
+    pub queued_bytes: usize,
+    /// Bytes that wait behind gaps.
+    pub held_bytes: usize,
+    /// Packets that were lost, of all sessions.
+    pub lost_total: u64,
+    /// Round-trip time, if known.
+    pub rtt_ns: Option<u64>,
+}
+
+/// A channel.
+#[derive(Debug, Default)]
+struct Channel {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// It is in the list of channels with bytes to send.
+    is_ready: bool,
+    /// To whom its queued bytes are charged.
+    owner: u32,
+}
+
+/// A session with a peer. See the [module](super).
+#[derive(Debug)]
+pub struct Session {
+    /// Our tag, never 0.
+    tag: u32,
+    /// The peer's tag, if known.
+    peer: Option<u32>,
+    is_up: bool,
+    /// When the next hello is sent while no session is agreed.
+    hello_ns: u64,
+    /// Pause after it.
+    hello_pause_ns: u64,
+    /// A hello is due at once; whether it asks for another.
+    answer: Option<bool>,
+    in_flight: InFlight,
+    /// Numbers of received packets.
+    received: Ranges,
+    /// Numbers below were received or are forgotten.
+    floor: u64,
+    /// When an acknowledgement is due.
+    ack_ns: Option<u64>,
+    /// Packets with pieces that are not acknowledged.
+    unacked: u32,
+    channels: Keyed<u32, Channel>,
+    /// Channels with bytes to send, in rotation.
+    ready: VecDeque<u32>,
+    /// Number of the next own channel.
+    next_channel: u32,
+    own_channels: usize,
+    /// Number of the peer's next channel.
+    next_peer_channel: u32,
+    /// Lower numbers that the peer has not used yet.
+    unopened: BTreeSet<u32>,
+    /// Bytes that wait behind gaps.
+    held: usize,
+    /// Bytes that are not acknowledged, by owner.
+    queued: Keyed<u32, usize>,
+    queued_all: usize,
+    /// Lost packets of earlier sessions.
+    lost_before: u64,
+}
+
+/// Returns a tag.
+fn tag_of(random: &mut dyn FnMut() -> u32) -> u32 {
+    random().max(1)
+}
+
+impl Session {
+    /// Returns a session that has to be agreed. Its first hello is due at once.
+    pub fn new(now_ns: u64, random: &mut dyn FnMut() -> u32) -> Self {
+        Self {
+            tag: tag_of(random),
+            peer: None,
+            is_up: false,
+            hello_ns: now_ns,
+            hello_pause_ns: HELLO_NS_MIN,
+            answer: None,
+            in_flight: InFlight::default(),
+            received: Ranges::default(),
+            floor: 0,
+            ack_ns: None,
+            unacked: 0,
+            channels: keyed(),
+            ready: VecDeque::new(),
+            next_channel: 0,
+            own_channels: 0,
+            next_peer_channel: 0,
+            unopened: BTreeSet::new(),
+            held: 0,
+            queued: keyed(),
+            queued_all: 0,
+            lost_before: 0,
+        }
+    }
+
+    /// Returns whether a session is agreed.
+    pub const fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Returns the state of the session.
+    pub fn view(&self) -> SessionView {
+        SessionView {
+            is_up: self.is_up,
+            channels: self.channels.len(),
+            queued_bytes: self.queued_all,
+            held_bytes: self.held,
+            lost_total: self.lost_before.saturating_add(self.in_flight.lost_total()),
+            rtt_ns: self.in_flight.congestion().rtt_ns(),
+        }
+    }
+
+    /// Ends the session, and begins to agree on a new one.
+    pub fn restart(
+        &mut self,
+        now_ns: u64,
+        why: DownReason,
+        random: &mut dyn FnMut() -> u32,
+        out: &mut Received,
+    ) {
+        let (was_up, old) = (self.is_up, self.tag);
+        let lost_before = self.view().lost_total;
+        *self = Self { lost_before, ..Self::new(now_ns, random) };
+        if self.tag == old {
+            self.tag = old.wrapping_add(1).max(1);
+        }
+        if was_up {
+            out.events.push(Event::Down(why));
+        }
+    }
+
+    /// Sends a hello soon: the link came up.
+    pub fn hasten(&mut self, now_ns: u64) {
+        if !self.is_up {
+            (self.hello_ns, self.hello_pause_ns) = (now_ns, HELLO_NS_MIN);
+        }
+    }
+
+    /// Opens a channel; `None` if no session is agreed, or with [`CHANNELS_MAX`] own channels.
+    pub fn open(&mut self) -> Option<u32> {
+        if !self.is_up || self.own_channels >= CHANNELS_MAX {
+            return None;
+        }
+        let number = self.next_channel;
+        self.next_channel = number.checked_add(2)?;
+        self.own_channels = self.own_channels.saturating_add(1);
+        self.channels.insert(number, Channel::default());
+        Some(number)
+    }
+
+    /// Returns whether all numbers of own channels were used. The caller restarts the session.
+    pub const fn is_exhausted(&self) -> bool {
+        self.next_channel >= u32::MAX - 1
+    }
+
+    /// Sends a message, which is the concatenation of `parts`, at most 4,106 bytes. The bytes are
+    /// charged to `owner` until they are acknowledged. Ignored on a channel that ended.
+    pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        if channel.outgoing.is_ended() {
+            return;
+        }
+        let before = channel.outgoing.len();
+        let [head, body] = parts;
+        let len = u16::try_from(head.len().saturating_add(body.len())).unwrap_or(u16::MAX);
+        channel.outgoing.push(&len.to_be_bytes());
+        channel.outgoing.push(head);
+        channel.outgoing.push(body);
+        channel.owner = owner;
+        let added = channel.outgoing.len().saturating_sub(before);
+        let sum = self.queued.entry(owner).or_insert(0);
+        *sum = sum.saturating_add(added);
+        self.queued_all = self.queued_all.saturating_add(added);
+        self.schedule(number);
+    }
+
+    /// Ends our direction of a channel behind the messages sent so far. Messages of the peer that
+    /// still arrive are dropped.
+    pub fn end(&mut self, number: u32) {
+        if let Some(channel) = self.channels.get_mut(&number) {
+            channel.outgoing.end();
+            self.schedule(number);
+        }
+    }
+
+    /// Returns the bytes of an owner that are not acknowledged.
+    pub fn queued_by(&self, owner: u32) -> usize {
+        self.queued.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// Puts a channel into the rotation of those with bytes to send.
+    fn schedule(&mut self, number: u32) {
+        if let Some(channel) = self.channels.get_mut(&number)
+            && !channel.is_ready
+            && channel.outgoing.has_work()
+        {
+            channel.is_ready = true;
+            self.ready.push_back(number);
+        }
+    }
+
+    /// Returns when [`Self::tick`] and [`Self::transmit`] must be called.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        if !self.is_up {
+            return Some(if self.answer.is_some() { 0 } else { self.hello_ns });
+        }
+        let answer = self.answer.map(|_| 0);
+        [self.in_flight.deadline_ns(), self.ack_ns, answer].into_iter().flatten().min()
+    }
+
+    /// Handles deadlines that have passed.
+    pub fn tick(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u32, out: &mut Received) {
+        if !self.is_up || self.in_flight.deadline_ns().is_none_or(|at| at > now_ns) {
+            return;
+        }
+        let mut outcome = Outcome::default();
+        if !self.in_flight.tick(now_ns, &mut outcome) {
+            return self.restart(now_ns, DownReason::Silent, random, out);
+        }
+        self.apply(outcome);
+    }
+
+    /// Applies acknowledgements and losses to the channels.
+    fn apply(&mut self, outcome: Outcome) {
+        for (number, span) in outcome.acked {
+            self.acked(number, span);
+        }
+        for (number, span) in outcome.lost {
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.outgoing.lose(span);
+                self.schedule(number);
+            }
+        }
+    }
+
+    /// Applies the acknowledgement of a span.
+    fn acked(&mut self, number: u32, span: Span) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let freed = channel.outgoing.ack(span);
+        let owner = channel.owner;
+        if let Some(sum) = self.queued.get_mut(&owner) {
+            *sum = sum.saturating_sub(freed);
+            if *sum == 0 {
+                self.queued.remove(&owner);
+            }
+        }
+        self.queued_all = self.queued_all.saturating_sub(freed);
+        self.schedule(number);
+        self.remove_over(number);
+    }
+
+    /// Removes a channel that ended in both directions.
+    fn remove_over(&mut self, number: u32) {
+        let is_over = self
+            .channels
+            .get(&number)
+            .is_some_and(|channel| channel.outgoing.is_done() && channel.incoming.is_over());
+        if is_over {
+            self.channels.remove(&number);
+            if self.is_own(number) {
+                self.own_channels = self.own_channels.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Returns whether the number is one of our channels.
+    const fn is_own(&self, number: u32) -> bool {
+        number & 1 == self.next_channel & 1
+    }
+
+    /// Writes the next datagram, of at most `longest` bytes, to `out`, which is cleared before.
+    /// Returns false if nothing is to be sent now.
+    pub fn transmit(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        if let Some(asks) = self.answer.take() {
+            self.emit_hello(asks, out);
+            return true;
+        }
+        if !self.is_up {
+            if self.hello_ns > now_ns {
+                return false;
+            }
+            self.hello_ns = now_ns.saturating_add(self.hello_pause_ns);
+            self.hello_pause_ns = self.hello_pause_ns.saturating_mul(2).min(HELLO_NS_MAX);
+            self.emit_hello(true, out);
+            return true;
+        }
+        let sends = !self.ready.is_empty() && self.in_flight.has_room();
+        let acks = self.unacked > 0 && (sends || self.ack_ns.is_some_and(|at| at <= now_ns));
+        if !(sends || acks) || longest < DATAGRAM_MIN {
+            return false;
+        }
+        let [.., a, b, c, d] = self.in_flight.next_number().to_be_bytes();
+        let number = u32::from_be_bytes([a, b, c, d]);
+        out.extend(Packet::header(self.peer.unwrap_or(0), number));
+        if acks {
+            let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
+            let ranges = self.received.iter().rev().take(ACK_RANGES_MAX);
+            let ranges = ranges.map(|(from, to)| (low(from), low(to.saturating_sub(1))));
+            let room = longest.saturating_sub(PACKET_LEN) / 16;
+            AckRanges::emit(ranges.take(room.max(1)), out);
+            (self.ack_ns, self.unacked) = (None, 0);
+        }
+        let spans = if sends { self.emit_pieces(longest, out) } else { Vec::new() };
+        self.in_flight.sent(now_ns, out.len(), spans);
+        true
+    }
+
+    /// Appends a hello.
+    fn emit_hello(&self, asks: bool, out: &mut Vec<u8>) {
+        let (source, destination) = (self.tag, self.peer.unwrap_or(0));
+        out.extend(Hello { version: VERSION, asks, source, destination }.emit());
+    }
+
+    /// Appends pieces of channels in rotation, until `out` has `longest` bytes.
+    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> Vec<(u32, Span)> {
+        let mut spans = Vec::new();
+        while let Some(number) = self.ready.front().copied() {
+            let room = longest.saturating_sub(out.len()).saturating_sub(PIECE_LEN);
+            if room < PIECE_BYTES_MIN && !spans.is_empty() || room == 0 {
+                break;
+            }
+            self.ready.pop_front();
+            let Some(channel) = self.channels.get_mut(&number) else { continue };
+            channel.is_ready = false;
+            let Some(span) = channel.outgoing.next(room.min(usize::from(u16::MAX))) else {
+                continue;
+            };
+            let len = u16::try_from(span.to.saturating_sub(span.from)).unwrap_or(u16::MAX);
+            let offset = u32::try_from(span.from & u64::from(u32::MAX)).unwrap_or(0);
+            out.extend(Piece::header(number, offset, span.last, len));
+            channel.outgoing.copy(span, out);
+            spans.push((number, span));
+            self.schedule(number);
+        }
+        spans
+    }
+
+    /// Processes a datagram of the peer.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the datagram, or a part of it, had no effect.
+    pub fn receive(
+        &mut self,
+        now_ns: u64,
+        datagram: &[u8],
+        random: &mut dyn FnMut() -> u32,
+        out: &mut Received,
+    ) -> Result<(), Refusal> {
+        match Datagram::parse(datagram)? {
+            Datagram::Hello(hello) => self.agree(now_ns, &hello, random, out),
+            Datagram::Packet(packet) => {
+                let taken = self.take_packet(now_ns, &packet, out);
+                if taken == Err(Refusal::Breach) {
+                    self.restart(now_ns, DownReason::Breach, random, out);
+                }
+                taken
+            }
+        }
+    }
+
+    /// Processes a hello.
+    fn agree(
+        &mut self,
+        now_ns: u64,
+        hello: &Hello,
+        random: &mut dyn FnMut() -> u32,
+        out: &mut Received,
+    ) -> Result<(), Refusal> {
+        if hello.version != VERSION {
+            return Err(Refusal::Version(hello.version));
+        }
+        if hello.source == 0 {
+            return Err(Refusal::Session);
+        }
+        let is_known = self.peer == Some(hello.source);
+        let is_mine = hello.destination == self.tag;
+        if self.is_up && is_known && (is_mine || hello.destination == 0) {
+            // The peer has not received our hello yet.
+            self.answer = self.answer.or(hello.asks.then_some(false));
+            return Ok(());
+        }
+        if self.is_up {
+            // The peer is in no session with us.
+            self.restart(now_ns, DownReason::Peer, random, out);
+        }
+        self.peer = Some(hello.source);
+        if is_mine && hello.destination == self.tag {
+            self.begin(out);
+            self.answer = hello.asks.then_some(false);
+        } else {
+            self.answer = Some(true);
+        }
+        Ok(())
+    }
+
+    /// Begins the session with the known peer.
+    fn begin(&mut self, out: &mut Received) {
+        let is_lower = self.peer.is_some_and(|peer| self.tag < peer);
+        let numbers = if is_lower { (1, 2) } else { (2, 1) };
+        (self.next_channel, self.next_peer_channel) = numbers;
+        self.is_up = true;
+        self.channels.insert(ADDRESSES, Channel::default());
+        out.events.push(Event::Up);
+    }
+
+    /// Processes a packet.
+    fn take_packet(
+        &mut self,
+        now_ns: u64,
+        packet: &Packet<'_>,
+        out: &mut Received,
+    ) -> Result<(), Refusal> {
+        if packet.tag != self.tag || self.peer.is_none() {
+            return Err(Refusal::Session);
+        }
+        if !self.is_up {
+            // Only the known peer knows our tag; its hello was lost.
+            self.begin(out);
+        }
+        let next = self.received.iter().next_back().map_or(0, |(_, end)| end);
+        let number = expand(packet.number, next).ok_or(Refusal::Breach)?;
+        if number < self.floor || self.received.contains(number) {
+            self.ack_ns = Some(now_ns);
+            self.unacked = self.unacked.max(1);
+            return Ok(());
+        }
+        let mut frames = packet.frames;
+        let mut elicits = false;
+        while let Some(frame) = Frame::next(&mut frames)? {
+            match frame {
+                Frame::Ack(ranges) => self.take_ack(now_ns, ranges)?,
+                Frame::Piece(piece) => {
+                    elicits = true;
+                    self.take_piece(&piece, out)?;
+                }
+            }
+        }
+        self.received.insert(number, number.saturating_add(1));
+        self.received.keep_last(RECEIVED_RANGES_MAX);
+        let first = self.received.iter().next().map_or(0, |(from, _)| from);
+        if self.received.iter().count() >= RECEIVED_RANGES_MAX {
+            self.floor = self.floor.max(first);
+        }
+        if elicits {
+            self.unacked = self.unacked.saturating_add(1);
+            let soon = self.unacked >= 2 || number != next;
+            let due = if soon { now_ns } else { now_ns.saturating_add(ACK_DELAY_NS) };
+            self.ack_ns = Some(self.ack_ns.map_or(due, |at| at.min(due)));
+        }
+        Ok(())
+    }
+
+    /// Processes an acknowledgement.
+    fn take_ack(&mut self, now_ns: u64, ranges: AckRanges<'_>) -> Result<(), Refusal> {
+        let near = self.in_flight.next_number();
+        let whole = ranges.iter().map(|(from, to)| Some((expand(from, near)?, expand(to, near)?)));
+        let mut outcome = Outcome::default();
+        let taken = self.in_flight.acknowledge(now_ns, whole, &mut outcome);
+        self.apply(outcome);
+        taken.map_err(|_| Refusal::Breach)
+    }
+
+    /// Processes bytes of a channel.
+    fn take_piece(&mut self, piece: &Piece<'_>, out: &mut Received) -> Result<(), Refusal> {
+        let number = piece.channel;
+        if !self.channels.contains_key(&number) && !self.accept(number)? {
+            // The channel has ended.
+            return Ok(());
+        }
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        let was_over = channel.incoming.is_over();
+        let is_ended = channel.outgoing.is_ended();
+        let room = HELD_BYTES_MAX.saturating_sub(self.held);
+        let offset = expand(piece.offset, channel.incoming.next()).ok_or(Refusal::Breach)?;
+        let emit = |message: &[u8]| {
+            if !is_ended {
+                let from = out.bytes.len();
+                out.bytes.extend_from_slice(message);
+                out.events.push(Event::Message(number, from..out.bytes.len()));
+            }
+        };
+        let taken = channel.incoming.take(offset, piece.bytes, piece.last, room, emit);
+        let change = taken.map_err(|fault| match fault {
+            Fault::NoRoom => Refusal::NoRoom,
+            Fault::Breach => Refusal::Breach,
+        })?;
+        self.held = self.held.saturating_add_signed(change);
+        if channel.incoming.is_over() && !was_over {
+            if number == ADDRESSES {
+                return Err(Refusal::Breach);
+            }
+            out.events.push(Event::Ended(number));
+            self.remove_over(number);
+        }
+        Ok(())
+    }
+
+    /// Accepts a channel that the peer opens. Returns false if the channel has ended. Lower numbers
+    /// may follow, because packets may overtake each other.
+    fn accept(&mut self, number: u32) -> Result<bool, Refusal> {
+        if self.is_own(number) {
+            // Numbers that were never used are no channels.
+            return if number < self.next_channel { Ok(false) } else { Err(Refusal::Breach) };
+        }
+        let begin = self.next_peer_channel;
+        if number < begin {
+            if !self.unopened.remove(&number) {
+                return Ok(false);
+            }
+        } else {
+            let gap = (number.saturating_sub(begin) / 2) as usize;
+            let live = self.channels.len().saturating_sub(self.own_channels);
+            let is_full = live >= CHANNELS_MAX.saturating_mul(2);
+            if is_full || gap.saturating_add(self.unopened.len()) > UNOPENED_MAX {
+                return Err(Refusal::NoRoom);
+            }
+            self.unopened.extend((begin..number).step_by(2));
+            self.next_peer_channel = number.checked_add(2).ok_or(Refusal::Breach)?;
+        }
+        self.channels.insert(number, Channel::default());
+        Ok(true)
+    }
+}
+
+/// Shortest datagram that carries pieces: a header, an acknowledgement, and some bytes.
+const DATAGRAM_MIN: usize = 128;
+/// Shortest piece that is appended behind others.
+const PIECE_BYTES_MIN: usize = 32;
+/// Ranges of received packets that are remembered.
+const RECEIVED_RANGES_MAX: usize = 64;

@@ -1,0 +1,258 @@
+//! Sockets between hosts: connections of guests with guests of directly linked daemons.
+//!
+//! Each link that carries sockets joins the shard as a *peer*, with a session of
+//! [`crate::multiplex`]. Peers announce the CIDs of their attached guests; the shard keeps them in a
+//! [`Directory`]. A connect to a CID that no running port of the group has opens a channel of the
+//! session with the peer that claims the CID. From then on the peer's side of the connection is a
+//! [`Party::Remote`](crate::conn::Party): packets of the guest become messages of the channel, with
+//! the guest's credit, and messages become packets for the guest. The state machine
+//! ([`crate::conn`]) checks messages as it checks packets of a guest, so a peer can break its own
+//! connections only.
+//!
+//! Rules apply at both ends: the caller's daemon checks them before it sends the request, and the
+//! callee's daemon before the guest sees it. A peer may use the CIDs that it claims, or that nobody
+//! claims, as source.
+//!
+//! All runs in the thread of the shard. Datagrams are sent at the end of a turn
+//! ([`Peers::flush`]).
+//!
+//! | module | content |
+//! |---|---|
+//! | `addresses` | CIDs of own guests and of peers |
+//! | `connect` | connects to peers and from peers, ends |
+//! | `data` | messages of connections in both directions |
+//! | `serve` | the mailbox of links, time |
+//!
+//! # Limits
+//! See [`crate::limits`]. A guest with 4 MiB that are not acknowledged stops sending; data from a
+//! peer that a guest has no buffers for is staged, within the quota of the guest's port, and beyond
+//! it the connection is reset. Connections end if the link is deleted, if the link is down for 10 s,
+//! and if either daemon is replaced. CIDs are not passed on: a daemon behind a peer is not reached.
+
+mod addresses;
+mod connect;
+mod data;
+mod serve;
+
+pub use connect::RemoteEnd;
+
+use std::collections::BTreeMap;
+
+use causeway_directory::{CidKey, Directory, Place};
+use causeway_fabric::carrier::{Body, Carrier, LinkId, Membership, Message, Outgoing};
+use causeway_fabric::keyed::{Keyed, keyed};
+use causeway_fabric::mailbox::{Mailbox, Sender};
+use causeway_fabric::{Context, PortId};
+use causeway_model::{CommandError, Name};
+use causeway_wire::virtio_net::Offload;
+
+use crate::conn::Role;
+use crate::counters::PEER_COUNTERS;
+use crate::limits::{
+    DATAGRAMS_PER_TURN, LINK_DOWN_NS_MAX, LINK_MESSAGES_MAX, PEER_QUEUED_BYTES_MAX,
+    SOCKET_LINKS_MAX,
+};
+use crate::multiplex::{Received, Session};
+use crate::table::ConnId;
+
+/// Source value of the mailbox of links.
+const INBOX: u32 = 0;
+
+/// Returns a random number of the kernel.
+pub(crate) fn random() -> u32 {
+    let mut bytes = [0_u8; 4];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    // After boot, getrandom(2) of a few bytes is not interrupted.
+    let _ = rustix::rand::getrandom(&mut bytes[..], flags);
+    u32::from_ne_bytes(bytes)
+}
+
+/// Counters of a peer.
+#[derive(Debug, Default)]
+struct PeerCounters {
+    connects: u64,
+    accepts: u64,
+    refused: u64,
+    breaches: u64,
+    refused_cids: u64,
+    refused_datagrams: u64,
+    sessions: u64,
+}
+
+/// The daemon behind a link.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Name of the link.
+    name: Name,
+    session: Session,
+    carrier: Box<dyn Carrier>,
+    /// The link carries datagrams.
+    is_up: bool,
+    /// When the link went down.
+    down_ns: u64,
+    /// Connections by channel, with the side of the peer.
+    conns: Keyed<u32, (ConnId, Role)>,
+    /// CIDs that the peer claims.
+    cids: usize,
+    counters: PeerCounters,
+}
+
+/// The peers of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Created with the first link.
+    mailbox: Option<(Sender<Message>, Mailbox<Message>)>,
+    peers: BTreeMap<LinkId, Peer>,
+    /// The places of CIDs, own ones included.
+    directory: Directory<CidKey>,
+    /// Output of sessions; empty between calls.
+    received: Received,
+    /// Guests whose transmit ring stopped because too much is not acknowledged.
+    stopped: Vec<PortId>,
+    /// Time of the last call.
+    now_ns: u64,
+    /// A session may have datagrams to send.
+    has_work: bool,
+    /// A datagram, or data of a message.
+    buffer: Vec<u8>,
+}
+
+impl Peers {
+    /// Returns the sender of the mailbox of links, which is created on first use.
+    pub(crate) fn sender(&mut self, cx: &mut Context<'_>) -> Result<Sender<Message>, CommandError> {
+        if let Some((sender, _)) = &self.mailbox {
+            return Ok(sender.clone());
+        }
+        let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
+        let (sender, mailbox) = cx.mailbox(LINK_MESSAGES_MAX, INBOX).map_err(host)?;
+        self.mailbox = Some((sender.clone(), mailbox));
+        Ok(sender)
+    }
+
+    /// Adds the peer of a link; the link is down until it reports otherwise.
+    pub(crate) fn join(&mut self, now_ns: u64, member: Membership) -> Result<(), CommandError> {
+        if self.peers.len() >= SOCKET_LINKS_MAX {
+            let text = format!("{SOCKET_LINKS_MAX} links of the group carry sockets already");
+            return Err(CommandError::Full(text));
+        }
+        let peer = Peer {
+            name: member.name,
+            session: Session::new(now_ns, &mut random),
+            carrier: member.carrier,
+            is_up: false,
+            down_ns: now_ns,
+            conns: keyed(),
+            cids: 0,
+            counters: PeerCounters::default(),
+        };
+        self.peers.insert(member.id, peer);
+        Ok(())
+    }
+
+    /// Returns the link of the peer that has a CID, with its name; `None` if no peer has it, or
+    /// none with a session.
+    pub(crate) fn find(&self, cid: u32) -> Option<(LinkId, &Name)> {
+        let Place::Link(id) = self.directory.find((0, cid))? else { return None };
+        let peer = self.peers.get(&LinkId(id)).filter(|peer| peer.session.is_up())?;
+        Some((LinkId(id), &peer.name))
+    }
+
+    /// Notes the time of a call.
+    #[inline]
+    pub(crate) const fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Returns the name of a link.
+    pub(crate) fn name_of(&self, link: LinkId) -> Option<&Name> {
+        self.peers.get(&link).map(|peer| &peer.name)
+    }
+
+    /// Returns the bytes of a guest that no peer has acknowledged.
+    fn queued_by(&self, port: PortId) -> usize {
+        let owner = owner_of(port);
+        let all = self.peers.values().map(|peer| peer.session.queued_by(owner));
+        all.fold(0, usize::saturating_add)
+    }
+
+    /// Returns the counters of one link, or of all.
+    pub(crate) fn counters(&self, link: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
+        let wanted = self.peers.iter().filter(|(id, _)| link.is_none_or(|link| link == **id));
+        let of = |peer: &Peer| {
+            let (counters, view) = (&peer.counters, peer.session.view());
+            let values = [
+                counters.connects,
+                counters.accepts,
+                counters.refused,
+                counters.breaches,
+                counters.refused_cids,
+                counters.refused_datagrams,
+                counters.sessions,
+                view.lost_total,
+                peer.conns.len() as u64,
+                peer.cids as u64,
+                view.queued_bytes as u64,
+                view.held_bytes as u64,
+                view.rtt_ns.unwrap_or(0) / 1000,
+            ];
+            let named = PEER_COUNTERS.iter().zip(values);
+            named.map(|((name, _), value)| ((*name).to_owned(), value)).collect()
+        };
+        wanted.map(|(id, peer)| (*id, of(peer))).collect()
+    }
+
+    /// Returns when [`Self::flush`] or a tick is due.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let due = self.peers.values().filter_map(|peer| match peer.is_up {
+            true => peer.session.deadline_ns(),
+            false if peer.session.is_up() => Some(peer.down_ns.saturating_add(LINK_DOWN_NS_MAX)),
+            false => None,
+        });
+        due.chain(self.has_work.then_some(0)).min()
+    }
+
+    /// Sends the datagrams that are due. The rest of a large backlog waits for the next turn.
+    pub(crate) fn flush(&mut self) {
+        if !std::mem::take(&mut self.has_work) {
+            return;
+        }
+        let buffer = &mut self.buffer;
+        for peer in self.peers.values_mut().filter(|peer| peer.is_up) {
+            let longest = peer.carrier.longest();
+            let mut count = 0_usize;
+            while count < DATAGRAMS_PER_TURN && peer.session.transmit(self.now_ns, longest, buffer)
+            {
+                count = count.saturating_add(1);
+                let datagram = Outgoing {
+                    offload: &Offload::None,
+                    head: buffer,
+                    body: Body::Private(&[]),
+                    len: buffer.len(),
+                    hops: 0,
+                    flood: None,
+                };
+                // The session sends again what the link refuses.
+                let _ = peer.carrier.push(&datagram);
+            }
+            self.has_work |= count == DATAGRAMS_PER_TURN;
+            if count > 0 {
+                peer.carrier.flush();
+            }
+        }
+    }
+}
+
+/// Returns the owner to whom a session charges the bytes of a guest.
+fn owner_of(port: PortId) -> u32 {
+    u32::try_from(port.slot()).unwrap_or(u32::MAX)
+}
+
+/// Returns the place of a link in the directory.
+const fn place(link: LinkId) -> Place {
+    Place::Link(link.0)
+}
+
+/// Returns whether a guest has more bytes under way than it may.
+const fn is_full(queued: usize) -> bool {
+    queued > PEER_QUEUED_BYTES_MAX
+}

@@ -1,0 +1,166 @@
+//! The mailbox of links, and the passing of time.
+
+use causeway_fabric::carrier::{LinkId, Message};
+use causeway_fabric::{Context, Progress, SourceProgress, cost};
+use causeway_wire::multiplex::ADDRESSES;
+
+use super::{INBOX, place, random};
+use crate::counters::bump;
+use crate::limits::{LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX};
+use crate::multiplex::{DownReason, Event, Received};
+use crate::service::{Socket, TX};
+
+impl Socket {
+    /// Serves the mailbox of links: at most about `budget` datagrams, until the turn is over.
+    pub(crate) fn serve_peers(&mut self, cx: &mut Context<'_>, budget: usize) -> SourceProgress {
+        self.peers.now_ns = cx.now_ns;
+        let (mut count, mut any) = (0_usize, false);
+        while count < budget && !(any && cx.is_over()) {
+            let Some(message) = self.peers.mailbox.as_ref().and_then(|(_, all)| all.next()) else {
+                break;
+            };
+            any = true;
+            match message {
+                Message::ReceivedFrames(all) => {
+                    count = count.saturating_add(all.frames.len());
+                    for frame in &all.frames {
+                        let datagram = all.bytes.get(frame.at.clone()).unwrap_or(&[]);
+                        self.take_datagram(cx, all.link, datagram);
+                    }
+                }
+                Message::LinkStatus(link, status) => self.set_link_up(cx, link, status.up),
+                Message::Carrier(link, carrier) => {
+                    if let Some(peer) = self.peers.peers.get_mut(&link) {
+                        peer.carrier = carrier;
+                    }
+                }
+                Message::StationFrames(_)
+                | Message::AddressAdded(..)
+                | Message::AddressRemoved(..) => {}
+            }
+        }
+        self.close_filling(cx);
+        self.deliver_scheduled(cx);
+        self.resume_senders(cx);
+        let armed = || self.peers.mailbox.as_ref().is_none_or(|(_, mailbox)| mailbox.arm());
+        let progress = match any {
+            true => Progress::Worked,
+            false if cx.polls_source(INBOX) => Progress::Idle,
+            false if armed() => Progress::Parked,
+            false => Progress::Worked,
+        };
+        SourceProgress { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
+    }
+
+    /// Passes a datagram to the session of its link.
+    fn take_datagram(&mut self, cx: &mut Context<'_>, link: LinkId, datagram: &[u8]) {
+        cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(datagram.len())));
+        let mut received = std::mem::take(&mut self.peers.received);
+        self.peers.has_work = true;
+        if let Some(peer) = self.peers.peers.get_mut(&link) {
+            let taken = peer.session.receive(cx.now_ns, datagram, &mut random, &mut received);
+            if taken.is_err() {
+                bump(&mut peer.counters.refused_datagrams);
+            }
+        }
+        self.apply_events(cx, link, &received);
+        received.clear();
+        self.peers.received = received;
+    }
+
+    /// Applies the events of a session.
+    fn apply_events(&mut self, cx: &mut Context<'_>, link: LinkId, received: &Received) {
+        for event in &received.events {
+            match event {
+                Event::Up => {
+                    if let Some(peer) = self.peers.peers.get_mut(&link) {
+                        bump(&mut peer.counters.sessions);
+                        log::info!(link = peer.name.as_str(); "the peer carries sockets");
+                    }
+                    self.peers.announce_all(link);
+                }
+                Event::Down(why) => self.lose_session(cx, link, *why),
+                Event::Message(ADDRESSES, at) => {
+                    let message = received.bytes.get(at.clone()).unwrap_or(&[]);
+                    self.peers.take_address(link, message);
+                }
+                Event::Message(channel, at) => {
+                    let message = received.bytes.get(at.clone()).unwrap_or(&[]);
+                    self.process_message(cx, link, *channel, message);
+                }
+                Event::Ended(channel) => self.end_channel(cx, link, *channel),
+            }
+        }
+    }
+
+    /// Ends all connections and claims of a peer whose session ended.
+    fn lose_session(&mut self, cx: &mut Context<'_>, link: LinkId, why: DownReason) {
+        let Some(peer) = self.peers.peers.get_mut(&link) else { return };
+        let conns = std::mem::take(&mut peer.conns);
+        peer.cids = 0;
+        let (name, connections) = (peer.name.as_str(), conns.len());
+        log::info!(link = name, reason:% = why, connections; "the session with the peer ended: its connections are reset");
+        self.peers.directory.remove_place(place(link));
+        for (id, _) in conns.into_values() {
+            self.end(cx, id, true);
+        }
+    }
+
+    /// Notes that a link came up or went down. Sessions outlive short outages.
+    fn set_link_up(&mut self, cx: &Context<'_>, link: LinkId, up: bool) {
+        let Some(peer) = self.peers.peers.get_mut(&link) else { return };
+        if up {
+            peer.session.hasten(cx.now_ns);
+            self.peers.has_work = true;
+        } else if peer.is_up {
+            peer.down_ns = cx.now_ns;
+        }
+        peer.is_up = up;
+    }
+
+    /// Removes the peer of a link.
+    pub(crate) fn leave_link(&mut self, cx: &mut Context<'_>, link: LinkId) {
+        self.lose_session(cx, link, DownReason::Link);
+        self.peers.peers.remove(&link);
+        self.resume_senders(cx);
+        self.deliver_scheduled(cx);
+    }
+
+    /// Runs the timers of sessions.
+    pub(crate) fn tick_peers(&mut self, cx: &mut Context<'_>) {
+        self.peers.now_ns = cx.now_ns;
+        let now_ns = cx.now_ns;
+        let links: Vec<LinkId> = self.peers.peers.keys().copied().collect();
+        for link in links {
+            let Some(peer) = self.peers.peers.get_mut(&link) else { continue };
+            let mut received = std::mem::take(&mut self.peers.received);
+            let is_lost = !peer.is_up && now_ns.saturating_sub(peer.down_ns) >= LINK_DOWN_NS_MAX;
+            if is_lost && peer.session.is_up() {
+                peer.session.restart(now_ns, DownReason::Link, &mut random, &mut received);
+            } else if peer.session.is_exhausted() {
+                peer.session.restart(now_ns, DownReason::Exhausted, &mut random, &mut received);
+            } else {
+                peer.session.tick(now_ns, &mut random, &mut received);
+            }
+            self.peers.has_work |= peer.is_up && peer.session.deadline_ns().is_some();
+            self.apply_events(cx, link, &received);
+            received.clear();
+            self.peers.received = received;
+        }
+        self.resume_senders(cx);
+        self.peers.flush();
+    }
+
+    /// Resumes the transmit rings of guests whose data the peers acknowledged.
+    pub(crate) fn resume_senders(&mut self, cx: &mut Context<'_>) {
+        let stopped = std::mem::take(&mut self.peers.stopped);
+        for port in stopped {
+            if self.peers.queued_by(port) > PEER_QUEUED_BYTES_MAX / 2 {
+                self.peers.stopped.push(port);
+            } else if let Some(socket_port) = self.socket_ports.get_mut(port) {
+                socket_port.is_stopped_by_peer = false;
+                cx.wake(port, TX);
+            }
+        }
+    }
+}

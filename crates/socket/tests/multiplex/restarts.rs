@@ -1,0 +1,86 @@
+//! Sessions end with a reason and begin again: restarts, silence, hostile datagrams.
+
+use causeway_socket::multiplex::{DownReason, Event, Received, Session};
+
+use crate::network::{Faults, World};
+
+fn downs(world: &World, host: usize) -> Vec<DownReason> {
+    let all = world.events[host].iter();
+    all.filter_map(|(event, _)| if let Event::Down(why) = event { Some(*why) } else { None })
+        .collect()
+}
+
+#[test]
+fn multiplex_restart_of_a_daemon_ends_its_channels_and_agrees_again() {
+    for seed in 0..20 {
+        let mut world =
+            World::new(seed, Faults { loss: seed % 4 * 10, duplication: 10, jitter_us: 500 });
+        world.agree();
+        let channel = world.hosts[0].open().unwrap();
+        world.hosts[0].send(channel, 0, [b"before", b""]);
+        world.run(60, |world| world.hosts[0].view().queued_bytes == 0);
+        world.events = [Vec::new(), Vec::new()];
+        world.restart(1);
+        world.run(60, |world| !downs(world, 0).is_empty());
+        world.agree();
+        assert_eq!(downs(&world, 0), [DownReason::Peer], "seed {seed}");
+        assert_eq!(world.hosts[0].view().channels, 1);
+        let channel = world.hosts[1].open().unwrap();
+        world.hosts[1].send(channel, 0, [b"after", b""]);
+        world.run(60, |world| world.events[0].iter().any(|(_, text)| text == b"after"));
+    }
+}
+
+#[test]
+fn multiplex_silent_peer_loses_its_session_after_ten_seconds() {
+    let mut world = World::new(7, Faults::default());
+    world.agree();
+    let channel = world.hosts[0].open().unwrap();
+    world.faults.loss = 100;
+    world.hosts[0].send(channel, 0, [b"into the void", b""]);
+    let since = world.now;
+    world.run(60, |world| !downs(world, 0).is_empty());
+    let seconds = (world.now - since) / 1_000_000_000;
+    assert_eq!((downs(&world, 0), seconds), (vec![DownReason::Silent], 10 + seconds % 10 % 3));
+    world.faults.loss = 0;
+    world.agree();
+}
+
+#[test]
+fn multiplex_peer_without_the_protocol_costs_few_hellos() {
+    let mut session = Session::new(0, &mut || 7);
+    let (mut now, mut hellos, mut out) = (0, 0, Vec::new());
+    while now < 60_000_000_000 {
+        while session.transmit(now, 1200, &mut out) {
+            hellos += 1;
+        }
+        now = session.deadline_ns().unwrap();
+    }
+    assert!(hellos <= 12, "{hellos} hellos in a minute");
+}
+
+#[test]
+fn hostile_datagrams_of_a_peer_end_only_its_session() {
+    for seed in 0..300 {
+        let mut world = World::new(seed, Faults::default());
+        world.agree();
+        let channel = world.hosts[0].open().unwrap();
+        for _ in 0..20 {
+            world.hosts[0].send(channel, 0, [&[7; 900], &[]]);
+            let mut datagram = Vec::new();
+            if !world.hosts[0].transmit(world.now, 1200, &mut datagram) {
+                world.step();
+                continue;
+            }
+            // Behind the tag, so that the packet reaches the frames.
+            for _ in 0..=world.dice.below(3) {
+                let at = 6 + world.dice.below(datagram.len() as u64 - 6) as usize;
+                datagram[at] = world.dice.next() as u8;
+            }
+            let (now, mut received) = (world.now, Received::default());
+            let _ = world.hosts[1].receive(now, &datagram, &mut || 99, &mut received);
+        }
+        let view = world.hosts[1].view();
+        assert!(view.held_bytes <= 40_000, "{view:?}");
+    }
+}
