@@ -18,6 +18,7 @@
 
 mod apply;
 mod capture;
+mod cluster;
 mod config;
 mod connection;
 mod dispatcher;
@@ -86,6 +87,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Vm(verb) => vm::run(&cx, &verb),
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
+        Noun::Cluster(verb) => cluster::run(&cx, verb),
         Noun::Peer(verb) => peer::run(&cx, verb),
         Noun::Hca(verb) => hca::run(&cx, verb),
         Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),

@@ -39,7 +39,9 @@ use super::names::{NameResolver, ResolverAnswer};
 use super::open::SourceKey;
 use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
 use super::raw::RawLink;
-use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
+use super::request::{
+    ApplyClaims, CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink,
+};
 use super::stats::LinkStats;
 use super::stream::{StreamLink, StreamListener};
 use super::tunnels::TunnelSocket;
@@ -376,6 +378,10 @@ impl Service for Links {
             })
             .on(|ReloadKeys| {
                 self.reload(cx);
+                Ok(())
+            })
+            .on(|stored: ApplyClaims| {
+                self.claims.apply_stored(&self.links, &stored);
                 Ok(())
             })
             .on(|ReadViews(id)| {
