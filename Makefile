@@ -32,7 +32,7 @@ setup-%:
 
 # Builds the same packages as vm/src/build.rs, so that no package is built twice.
 build: setup-build
-	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress \
+	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-etcd -p causeway-vm -p causeway-myriexpress \
 	    -p causeway-fi
 
 # The image has a static build, in a folder of its own.
@@ -40,7 +40,7 @@ STATIC := $(OUT)/static
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
 packages: setup-packages build
 	@scripts/package-tools.sh
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p causeway-daemon \
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p causeway-daemon -p causeway-etcd \
 	    -p causeway-cli --target $(STATIC_TARGET) --target-dir '$(STATIC)'
 	@scripts/make-packages.sh deb rpm archive
 	@scripts/make-image.sh '$(STATIC)/$(STATIC_TARGET)/release' '$(OUT)/packages'

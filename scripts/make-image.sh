@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes an OCI image of static programs: causewayd, causeway-holder and causeway, and no
-# distribution. Needs umoci, and neither root nor a container engine.
+# Makes an OCI image of static programs: causewayd, causeway-holder, causeway-directory and
+# causeway, and no distribution. Needs umoci, and neither root nor a container engine.
 #   usage: scripts/make-image.sh BUILT FOLDER
 #   BUILT    folder of the static programs
 #   FOLDER   folder of the archive causeway-VERSION-oci.tar, for `podman load` and `skopeo copy`
@@ -22,7 +22,7 @@ command -v umoci >/dev/null || die "umoci is not installed: run scripts/setup.sh
 root=$work/root
 mkdir -p "$root"/{usr/bin,etc/causeway,run/causeway,tmp,proc,sys,dev,usr/share/doc/causeway} "$out"
 chmod 1777 "$root/tmp"
-for program in causewayd causeway-holder causeway; do
+for program in causewayd causeway-holder causeway-directory causeway; do
     [ -e "$built/$program" ] || die "$built/$program is missing"
     ! readelf -l "$built/$program" | grep -q INTERP || die "$built/$program is not static"
     strip -o "$root/usr/bin/$program" "$built/$program"

@@ -59,7 +59,7 @@ strip_built() {
     local file
     rm -rf "$staged"
     mkdir -p "$staged/built" "$out"
-    for file in causewayd causeway causeway-holder causeway-mx libmyriexpress.so libcauseway-fi.so; do
+    for file in causewayd causeway causeway-holder causeway-directory causeway-mx libmyriexpress.so libcauseway-fi.so; do
         [ -e "$built/$file" ] || die "$built/$file is missing: build it first"
         strip --strip-unneeded --remove-section=.comment -o "$staged/built/$file" "$built/$file"
     done

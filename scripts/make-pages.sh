@@ -6,7 +6,7 @@ set -euo pipefail
 [ $# -eq 2 ] || { echo "make-pages: expected two folders: of the programs, and of the pages" >&2 && exit 2; }
 built=$1 pages=$2
 # Nothing of this machine's daemon is part of the pages.
-unset CAUSEWAY_CONTROL CAUSEWAY_CONFIG
+unset CAUSEWAY_CONTROL CAUSEWAY_CONFIG CAUSEWAY_ETCD CAUSEWAY_SITE CAUSEWAY_HOST
 
 rm -rf "$pages"
 mkdir -p "$pages"/{man1,man5,man8,mx,bash,zsh,fish}
@@ -14,6 +14,7 @@ mkdir -p "$pages"/{man1,man5,man8,mx,bash,zsh,fish}
 "$built/causewayd" --man=causeway.toml >"$pages/man5/causeway.toml.5"
 "$built/causewayd" --man >"$pages/man8/causewayd.8"
 "$built/causeway-holder" --man >"$pages/man8/causeway-holder.8"
+"$built/causeway-directory" --man >"$pages/man8/causeway-directory.8"
 "$built/causeway-mx" man "$pages/mx"
 for shell in bash zsh fish; do
     case $shell in

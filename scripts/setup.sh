@@ -30,6 +30,8 @@ suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-c
 # dpkg-dev, binutils and umoci make packages and images; lintian, rpm and pkg-config read them;
 # mmdebstrap and systemd-container install them in a fresh Debian.
 packaging=(dpkg-dev binutils umoci lintian rpm pkg-config mmdebstrap systemd-container)
+# etcd keeps the directory of hosts; tests start servers of their own.
+suite+=(etcd-server)
 # Packages of `suite` that start a service of the same name.
 services=(openvswitch-switch slurmd slurmctld munge)
 # libvirt attaches a guest; no package of it starts a service. xmllint reads its schema.
@@ -91,6 +93,7 @@ install_missing() {
     for package in "${services[@]}"; do
         [[ " ${missing[*]} " != *" $package "* ]] || stop_service "$package"
     done
+    [[ " ${missing[*]} " != *" etcd-server "* ]] || stop_service etcd
 }
 
 # The kernel of the guests is downloaded as a package at the first run, without root.

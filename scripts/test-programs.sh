@@ -16,7 +16,7 @@ link() {
 }
 
 folder=$1
-for program in causewayd causeway causeway-holder causeway-mx causeway-adapter-check; do
+for program in causewayd causeway causeway-holder causeway-directory causeway-mx causeway-adapter-check; do
     link "$program" "$program"
 done
 # Cargo leaves libraries of the C interface where their tests find them.

@@ -72,7 +72,14 @@ impl Stage {
                 }
                 let (now, mut received) = (self.now, Received::default());
                 let random = &mut self.random;
-                self.hosts[host].tick(now, &mut || { *random += 1; *random }, &mut received);
+                self.hosts[host].tick(
+                    now,
+                    &mut || {
+                        *random += 1;
+                        *random
+                    },
+                    &mut received,
+                );
             }
         }
     }
@@ -140,6 +147,7 @@ pub fn run(data: &[u8]) {
 
 /// Returns inputs that reach each choice.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let step = |kind: u8| (0..60).map(move |at: u8| if at % 7 == 0 { kind } else { at.wrapping_mul(37) });
+    let step =
+        |kind: u8| (0..60).map(move |at: u8| if at % 7 == 0 { kind } else { at.wrapping_mul(37) });
     (0..8).map(|kind| step(kind).collect()).collect()
 }

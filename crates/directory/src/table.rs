@@ -151,6 +151,13 @@ impl<K: Key> Directory<K> {
         self.change(key, before)
     }
 
+    /// Withdraws the claim of a place on an address as [`Self::withdraw`] does, unless its epoch is
+    /// newer than `epoch`.
+    pub fn withdraw_until(&mut self, place: Place, key: K, epoch: u64) -> Option<Change<K>> {
+        let held = self.claims.get(&key)?.epoch_of(place)?;
+        (held <= epoch).then(|| self.withdraw(place, key)).flatten()
+    }
+
     /// Withdraws all claims of a place, for example of a link that is removed.
     pub fn remove_place(&mut self, place: Place) -> Vec<Change<K>> {
         let all = self.claimed_by(place);
@@ -274,6 +281,16 @@ mod tests {
         assert_eq!(directory.set_reachable(a, true), [change(b, Some(a))]);
         assert_eq!(directory.remove_place(a), [change(a, Some(b))]);
         assert_eq!(directory.remove_place(b), [change(b, None)]);
+    }
+
+    #[test]
+    fn directory_keeps_a_claim_that_is_newer_than_the_withdrawal() {
+        let mut directory = Directory::default();
+        claim(&mut directory, 1, (1, MAC), 900, 0);
+        assert_eq!(directory.withdraw_until(Place::Link(1), (1, MAC), 899), None);
+        assert_eq!(directory.find((1, MAC)), Some(Place::Link(1)));
+        assert!(directory.withdraw_until(Place::Link(1), (1, MAC), 900).is_some());
+        assert_eq!(directory.find((1, MAC)), None);
     }
 
     #[test]

@@ -19,10 +19,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use causeway_attach::Model;
 use causeway_fabric::capture::Recording;
 use causeway_fabric::carrier::{Carrier, LinkId, Membership};
-use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
+use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadAddresses, ReadDrops};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_model::commands::trace;
-use causeway_model::{CaptureSpec, Name, RouteSpec, RouteView, TrafficView};
+use causeway_model::{CaptureSpec, Mac, Name, RouteSpec, RouteView, TrafficView};
 use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortSpec};
 
@@ -108,9 +108,14 @@ impl Ethernet {
 
     /// Announces the addresses of running guests and of stations to the peer of a link.
     fn announce_all(&self, id: LinkId) {
+        self.switch.uplinks.announce_by(id, self.addresses());
+    }
+
+    /// Returns the addresses of running guests and of stations.
+    fn addresses(&self) -> impl Iterator<Item = Mac> {
         let running = self.switch.iter().filter(|port| !port.receive.is_empty());
         let stations = self.switch.uplinks.stations().map(|(_, _, station)| station.address);
-        self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac).chain(stations));
+        running.map(|port| port.spec.mac).chain(stations)
     }
 
     /// Replaces the carrier of a link. Its peer may have lost our addresses, so they are announced
@@ -286,6 +291,10 @@ impl Service for Ethernet {
                 Ok(())
             })
             .on(|ReadDrops(id)| Ok(self.switch.uplinks.drops(id)))
+            .on(|ReadAddresses(changes)| {
+                self.switch.uplinks.count_address_changes(changes);
+                Ok(self.addresses().collect())
+            })
             .on(|request| {
                 self.set_routes(request);
                 Ok(())

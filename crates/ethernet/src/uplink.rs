@@ -26,6 +26,8 @@
 //! address. All of it runs in the dispatcher's thread of the group.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_fabric::carrier::{
     Carrier, LinkId, LinkStatus, Membership, Notice, Outgoing, Refusal,
@@ -123,6 +125,8 @@ pub(crate) struct Uplinks {
     stations: usize,
     /// Bundles with carriers that were not flushed.
     unflushed: Vec<SwitchIndex>,
+    /// Counts changes of the addresses that are here, for a reader of another thread.
+    address_changes: Option<Arc<AtomicU64>>,
 }
 
 /// State and configuration of a link or station.
@@ -460,9 +464,17 @@ impl Uplinks {
 
     /// Announces to every subscribed peer that an address is here, or no longer is.
     pub fn announce(&self, mac: Mac, here: bool) {
+        if let Some(changes) = &self.address_changes {
+            changes.fetch_add(1, Ordering::Release);
+        }
         for link in self.bundles.iter().flatten().flat_map(|bundle| &bundle.links) {
             notify(&link.member, mac, here);
         }
+    }
+
+    /// Counts each later change of the addresses that are here.
+    pub fn count_address_changes(&mut self, changes: Arc<AtomicU64>) {
+        self.address_changes = Some(changes);
     }
 
     /// Announces addresses to the peer behind one link.

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_memory::{Cursor, Map};
@@ -265,7 +266,7 @@ pub struct Membership {
 }
 
 /// Shards of the service forward frames between ports and links: they answer [`OpenInbox`],
-/// [`Join`], [`Leave`] and [`ReadDrops`].
+/// [`Join`], [`Leave`], [`ReadDrops`] and [`ReadAddresses`].
 pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
 /// Shards of the service connect sockets of a group with those of other hosts, by datagrams that a
@@ -313,6 +314,16 @@ pub struct ReadDrops(pub Option<LinkId>);
 
 impl TypedRequest for ReadDrops {
     type Answer = Vec<(LinkId, BTreeMap<String, u64>)>;
+}
+
+/// Requests the addresses of the group's running guests and of its stations, in no defined order.
+/// The shard adds 1 to the counter after each later change, until it closes or the next request
+/// gives another counter.
+#[derive(Debug)]
+pub struct ReadAddresses(pub Arc<AtomicU64>);
+
+impl TypedRequest for ReadAddresses {
+    type Answer = Vec<Mac>;
 }
 
 /// Asks a controller for the group of a link, if the link is its own.

@@ -100,11 +100,13 @@ pub use section::{SectionDefinition, TableLister, TableReader};
 pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
-    Answer, CaptureView, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView,
-    DispatcherView, EventFrontend, ForwardReport, ForwardState, ForwardTask, ForwardView,
-    ForwarderReport, GroupView, HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState,
-    HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, NicEndpointView, NicProcessView,
-    NicView, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
-    RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,
-    TrafficPair, TrafficView, TurnBucket, TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
+    AddressKind, Answer, CaptureView, ClusterAddress, ClusterGroup, ClusterHost, ClusterHostView,
+    ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate, ClusterView,
+    ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView, DispatcherView, EventFrontend,
+    ForwardReport, ForwardState, ForwardTask, ForwardView, ForwarderReport, GroupView, HcaActivity,
+    HcaObjects, HcaQueuePairView, HcaRates, HcaState, HcaView, InfoView, LinkState, LinkStats,
+    LinkView, LocalAddress, LogStats, NicEndpointView, NicProcessView, NicView, ObjectStats,
+    PairView, PeerView, PortState, PortStats, PortView, QueueView, RefusalStats, RemoteAddress,
+    RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView, TrafficPair,
+    TrafficView, TurnBucket, TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
 };

@@ -112,3 +112,16 @@ pub const RESOLVED_MAX: usize = 16;
 pub const MACHINE_ID_BYTES_MAX: u64 = 64;
 /// Most tables of one section of a configuration file that a service registered.
 pub const SECTION_TABLES_MAX: usize = 1024;
+/// Most other hosts of a site; an update of the cluster with more is refused.
+pub const CLUSTER_HOSTS_MAX: usize = 1_000;
+/// Most addresses of other hosts; an update of the cluster with more is refused.
+pub const CLUSTER_ADDRESSES_MAX: usize = 65_536;
+/// Most hosts and addresses in one update of the cluster; one with more is refused.
+pub const CLUSTER_UPDATE_MAX: usize = 256;
+/// Longest time for which a request for the addresses of this host waits for a change, in ms.
+pub const CLUSTER_WAIT_MS_MAX: u64 = 5_000;
+/// Interval in which such a request looks for a change, in ms. Guests' addresses therefore become
+/// known to the cluster with up to this delay.
+pub const CLUSTER_LOOK_MS: u64 = 20;
+/// Time without a report after which the process `causeway-directory` counts as ended, in seconds.
+pub const CLUSTER_REPORT_SECONDS_MAX: u64 = 10;

@@ -10,6 +10,7 @@
 //! are checked by the daemon. A documentation comment of a type here is its help text.
 
 mod capture;
+mod cluster;
 mod connections;
 mod delete;
 mod doctor;
@@ -34,6 +35,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
 pub use capture::{CaptureArgs, CaptureConditions};
+pub use cluster::ClusterVerb;
 pub use connections::{ConnectionList, ConnectionVerb};
 pub use delete::DeleteOptions;
 pub use doctor::DoctorArgs;
@@ -225,6 +227,9 @@ Examples:
     /// Serve a read-only web page with groups, ports, links and their traffic, live
     #[command(after_help = web::EXAMPLES)]
     Web(WebArgs),
+    /// Cluster: the other hosts of the site, which this host finds through etcd
+    #[command(subcommand)]
+    Cluster(ClusterVerb),
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),

@@ -19,6 +19,7 @@
 
 mod apply;
 mod capture;
+mod cluster;
 mod config;
 mod connection;
 mod dispatcher;
@@ -88,6 +89,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Vm(verb) => vm::run(&cx, &verb),
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
+        Noun::Cluster(verb) => cluster::run(&cx, verb),
         Noun::Peer(verb) => peer::run(&cx, verb),
         Noun::Nic(verb) => nic::run(&cx, verb),
         Noun::Hca(verb) => hca::run(&cx, verb),

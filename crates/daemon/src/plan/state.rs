@@ -1,5 +1,6 @@
 //! Reads the running state from the fabric: groups, rules, ports, links and routes, as
-//! specifications without counters and states.
+//! specifications without counters and states. Links that the cluster made are left out: no file
+//! has them.
 //!
 //! The five lists are read by one command each, not at one moment: a change in between can make
 //! them inconsistent, which a plan reports as a refused step. An answer of an unexpected type is an
@@ -39,7 +40,8 @@ pub fn read_running(fabric: &dyn FabricControl) -> Result<FabricState, CommandEr
     state.groups.extend(groups.into_iter().map(group));
     state.rules.extend(rules.into_iter().map(|view| view.rule));
     state.ports.extend(ports.into_iter().map(|view| view.spec));
-    state.links.extend(links.into_iter().map(|view| view.spec));
+    let configured = links.into_iter().filter(|view| !view.is_of_cluster);
+    state.links.extend(configured.map(|view| view.spec));
     // The list is in reverse order: newest first.
     state.routes.extend(routes.into_iter().rev().map(|view| view.spec));
     Ok(state)

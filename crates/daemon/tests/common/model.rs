@@ -421,6 +421,7 @@ fn link(spec: &LinkSpec) -> LinkView {
     ];
     LinkView {
         spec: spec.clone(),
+        is_of_cluster: false,
         state: LinkState::Up,
         reason: "the peer answers".into(),
         endpoint: None,

@@ -11,6 +11,9 @@ const FLOORS: &[(&str, u8)] = &[
     // The forwarder and the web page of the tool: no crate of the data path.
     ("causeway-forward", 1),
     ("causeway-web", 1),
+    // The directory of a site, and its process: no crate of the data path.
+    ("causeway-cluster", 1),
+    ("causeway-etcd", 2),
     ("causeway-host", 2),
     ("causeway-ring", 3),
     ("causeway-channel", 3),
@@ -41,6 +44,7 @@ const WITHIN: &[(&str, &str)] = &[
     ("causeway-web", "causeway-http"),
     ("causeway-web", "causeway-model"),
     ("causeway-forward", "causeway-model"),
+    ("causeway-cluster", "causeway-model"),
     ("causeway-fabric", "causeway-attach"),
     ("causeway-daemon", "causeway-holder"),
 ];

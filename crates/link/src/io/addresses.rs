@@ -19,11 +19,12 @@
 
 use std::collections::BTreeMap;
 
-use causeway_directory::{Change, Directory, MacKey, Place, Source as _};
+use causeway_directory::{Change, Directory, MacKey, Place, Report, Source as _};
 use causeway_fabric::carrier::{LinkId, Message, Notice};
 use causeway_model::{Mac, Name};
 
 use super::limits::{REPEAT_CLAIMS_NS, RESEND_CHANGES_NS};
+use super::request::ApplyClaims;
 use super::service::{LinkEntry, LinkSource, SourceKind, wall_ns, with_clock};
 use super::tunnels::TunnelSocket;
 
@@ -97,6 +98,24 @@ impl AddressClaims {
             let changes = self.directory(group).apply(report, wall_ns());
             self.record_changes(links, group, changes);
         }
+        self.send_changes(links);
+    }
+
+    /// Applies claims of a link's peer that the cluster's directory has, beside those that the
+    /// tunnel reports. A withdrawal has no effect on a claim with a newer epoch.
+    pub(super) fn apply_stored(&mut self, links: &LinkEntries, stored: &ApplyClaims) {
+        let Some(link) = links.get(&stored.link) else { return };
+        let (group, at) = (&link.spec.group, place(stored.link));
+        let mut changes = Vec::new();
+        let directory = self.directory(group);
+        for (mac, epoch) in &stored.withdrawn {
+            changes.extend(directory.withdraw_until(at, (0, *mac), *epoch));
+        }
+        for (mac, epoch) in &stored.claimed {
+            let report = Report::Claimed { place: at, key: (0, *mac), epoch: *epoch };
+            changes.extend(directory.apply(report, wall_ns()));
+        }
+        self.record_changes(links, group, changes);
         self.send_changes(links);
     }
 

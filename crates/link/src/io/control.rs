@@ -27,6 +27,7 @@ use causeway_model::{
     CommandError, GroupView, LinkKind, LinkSpec, LinkView, Name, RequestDispatch, ServiceRequest,
 };
 
+use super::cluster::Cluster;
 use super::request::{
     CloseLink, OnFailure, OpenLink, OpenedLink, ReadViews, ReloadKeys, StartLink,
 };
@@ -36,7 +37,9 @@ use super::service::NAME;
 #[derive(Debug, Default)]
 pub(crate) struct LinkController {
     /// By name: the specification, and the identifier in the shard of links.
-    links: BTreeMap<Name, (LinkSpec, LinkId)>,
+    pub(super) links: BTreeMap<Name, (LinkSpec, LinkId)>,
+    /// The other hosts of the site.
+    pub(super) cluster: Cluster,
 }
 
 /// The shards that a link needs.
@@ -126,7 +129,7 @@ fn no_link(name: &Name) -> CommandError {
 impl LinkController {
     /// Adds a link and returns its view. An invalid specification, an unknown group, a name in use
     /// and a link beyond [`LINKS_MAX`] (1,024) are refused.
-    fn add(
+    pub(super) fn add(
         &mut self,
         control: &mut Control<'_>,
         spec: LinkSpec,
@@ -154,7 +157,11 @@ impl LinkController {
     /// not answer, the command fails and the link stays configured, perhaps without its group: the
     /// command can be repeated. If a controller cannot forget the link (routes that name it), the
     /// command fails although the link is deleted.
-    fn delete(&mut self, control: &mut Control<'_>, name: &Name) -> Result<(), CommandError> {
+    pub(super) fn delete(
+        &mut self,
+        control: &mut Control<'_>,
+        name: &Name,
+    ) -> Result<(), CommandError> {
         let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
         let (group, id) = (spec.group.clone(), *id);
         let shards = Shards::of(control, spec)?;
@@ -200,6 +207,9 @@ impl LinkController {
         groups: Vec<&Name>,
     ) -> Result<Vec<LinkView>, CommandError> {
         let mut views = control.ask(&control.host_shard(NAME)?, ReadViews(id))?;
+        for view in &mut views {
+            view.is_of_cluster = self.cluster.has_link(&view.spec.name);
+        }
         views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         self.add_drops(control, &mut views, id, groups)?;
         Ok(views)
@@ -252,7 +262,8 @@ impl LinkController {
 
 impl Controller for LinkController {
     fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
-        RequestDispatch::new(request)
+        let request = self.ask_cluster(control, RequestDispatch::new(request));
+        request
             .on(|links::List| self.list(control))
             .on(|links::Show(name)| self.show(control, &name))
             .on(|links::Add(spec)| self.add(control, *spec, OnFailure::Refuse))

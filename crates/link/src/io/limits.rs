@@ -119,3 +119,7 @@ pub const LOOKUP_NS_MAX: u64 = 300_000_000_000;
 pub const LOOKUPS_WAITING_MAX: usize = causeway_model::limits::LINKS_MAX;
 /// Threads that resolve names: as many slow names do not delay others.
 pub const RESOLVER_THREADS: usize = 4;
+
+/// Time after which the addresses of this host are read again for the cluster, though no shard
+/// counted a change: a shard that opened since does not count.
+pub const ADDRESSES_READ: std::time::Duration = std::time::Duration::from_secs(1);

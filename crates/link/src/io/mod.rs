@@ -21,6 +21,7 @@
 //! |---|---|
 //! | [`service`] | opens, closes, shows and serves links |
 //! | `control` | configured links, and their commands |
+//! | `cluster` | hosts and addresses of a site: links to them, and the addresses of this host |
 //! | `request` | requests of `control` to [`service`] |
 //! | `open` | opens links by their kind: sockets, keys, conflicts |
 //! | `view` | views of links for the operator |
@@ -41,6 +42,7 @@
 
 mod addresses;
 pub mod bare;
+mod cluster;
 mod control;
 pub mod inbox;
 pub mod limits;
@@ -65,4 +67,5 @@ use causeway_fabric::ServiceRegistration;
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(service::Links::new()))
         .with_controller(|| Box::<control::LinkController>::default())
+        .with_nouns(cluster::NOUNS)
         .with_counters(stats::TABLES);

@@ -80,6 +80,21 @@ impl TypedRequest for ReloadKeys {
     type Answer = ();
 }
 
+/// Applies claims of a link's peer that the cluster's directory has. No effect for an unknown link.
+#[derive(Debug)]
+pub(crate) struct ApplyClaims {
+    /// The link to the peer.
+    pub link: LinkId,
+    /// Addresses at the peer, with their epochs.
+    pub claimed: Vec<([u8; 6], u64)>,
+    /// Addresses that left the peer, with the epochs until which claims are withdrawn.
+    pub withdrawn: Vec<([u8; 6], u64)>,
+}
+
+impl TypedRequest for ApplyClaims {
+    type Answer = ();
+}
+
 /// Returns views of one link, or of all if `None`, in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct ReadViews(pub Option<LinkId>);

@@ -38,7 +38,7 @@ use super::open::SourceKey;
 use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
 use super::raw::RawLink;
 use super::request::{
-    CloseLink, OnFailure, OpenLink, OpenedLink, ReadViews, ReloadKeys, StartLink,
+    ApplyClaims, CloseLink, OnFailure, OpenLink, OpenedLink, ReadViews, ReloadKeys, StartLink,
 };
 use super::stats::LinkStats;
 use super::stream::{StreamLink, StreamListener};
@@ -399,6 +399,10 @@ impl Service for Links {
             })
             .on(|ReloadKeys| {
                 self.reload(cx);
+                Ok(())
+            })
+            .on(|stored: ApplyClaims| {
+                self.claims.apply_stored(&self.links, &stored);
                 Ok(())
             })
             .on(|ReadViews(id)| {

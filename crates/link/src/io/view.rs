@@ -44,6 +44,7 @@ impl Links {
         };
         let mut view = LinkView {
             spec: link.spec.clone(),
+            is_of_cluster: false,
             state: LinkState::Down,
             reason: "its socket was closed".into(),
             endpoint: None,

@@ -10,6 +10,7 @@
 //! itself (ports, groups, rules) are [`crate::Command`].
 
 pub mod captures;
+pub mod cluster;
 pub mod connections;
 pub mod forwards;
 pub mod hca;

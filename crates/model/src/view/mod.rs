@@ -11,6 +11,7 @@
 //! same moment. The registry of the fabric and the services fill views in, in answers to commands
 //! ([`crate::Command`]), in the threads of the command and of the shards; no view changes anything.
 
+mod cluster;
 mod connection;
 mod form;
 mod forward;
@@ -21,6 +22,11 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use cluster::{
+    AddressKind, ClusterAddress, ClusterGroup, ClusterHost, ClusterHostView, ClusterLocal,
+    ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate, ClusterView, LocalAddress,
+    RemoteAddress,
+};
 pub use connection::{ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView};
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
 pub use forward::{ForwardReport, ForwardState, ForwardTask, ForwardView, ForwarderReport};
@@ -324,6 +330,9 @@ pub struct LinkView<F: ViewForm = Typed> {
     /// The configuration of the link.
     #[serde(flatten)]
     pub spec: F::Spec<LinkSpec>,
+    /// Whether the cluster made the link: the configuration file does not have it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_cluster: bool,
     /// Whether the link carries frames.
     pub state: F::Text<LinkState>,
     /// Reason of the state, as text.

@@ -1,0 +1,219 @@
+//! The claims of this host: which records of its own it writes.
+//!
+//! [`Claimer::observe`] takes the addresses of guests that run here, [`Claimer::writes`] returns
+//! the writes that are due. Each is a transaction: it has its effect only if the key still has the
+//! expected revision. The caller executes them, passes the outcome to the replica, and asks again.
+//!
+//! An address is claimed when its guest appears, with an epoch newer than any known claim on it.
+//! If another host claims it later with a newer epoch, this host does not claim again until the
+//! guest appears anew: two hosts do not contend. If etcd loses a claim, or has a record there that
+//! was refused, the claim is written again as it was. An address that is away for
+//! [`ABSENT_KEPT_NS`] (2 s) is withdrawn by a signed record, which is deleted after
+//! [`WITHDRAWAL_KEPT_NS`] (10 s). No clock and no I/O; runs in the caller's thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_model::{ClusterAddress, LocalAddress, Name};
+
+use crate::key::RecordKey;
+use crate::limits::{ABSENT_KEPT_NS, WITHDRAWAL_KEPT_NS, WRITES_MAX};
+use crate::record::ClaimRecord;
+use crate::replica::Replica;
+use crate::sign::SigningKey;
+
+/// A write to etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The key.
+    pub key: RecordKey,
+    /// The value; `None` deletes the key.
+    pub value: Option<Vec<u8>>,
+    /// The revision that the key must have; 0 if it must not exist.
+    pub expected: u64,
+}
+
+/// An address that is here, or was here and is not yet withdrawn.
+#[derive(Debug, Clone)]
+struct Attachment {
+    epoch: u64,
+    /// Another host has a newer claim.
+    is_lost: bool,
+    absent_since: Option<u64>,
+    /// When the withdrawal was found accepted.
+    withdrawn_since: Option<u64>,
+}
+
+/// The claims that this host makes.
+#[derive(Debug, Default)]
+pub struct Claimer {
+    attached: BTreeMap<ClusterAddress, Attachment>,
+    has_observed: bool,
+}
+
+impl Claimer {
+    /// Takes the addresses of guests that run here.
+    pub fn observe(&mut self, local: &[LocalAddress], replica: &Replica, wall: u64) {
+        let here: BTreeSet<&ClusterAddress> = local.iter().map(|local| &local.at).collect();
+        for (at, attachment) in &mut self.attached {
+            if !here.contains(at) {
+                attachment.absent_since.get_or_insert(wall);
+            }
+        }
+        for LocalAddress { at, since } in local {
+            let is_new = self.attached.get(at).is_none_or(|known| {
+                known.absent_since.is_some() && (known.is_lost || known.withdrawn_since.is_some())
+            });
+            if is_new {
+                let attachment = self.attach(replica.claim(at), replica.own(), *since);
+                self.attached.insert(at.clone(), attachment);
+            } else if let Some(known) = self.attached.get_mut(at) {
+                known.absent_since = None;
+            }
+        }
+        // Claims of an earlier process for guests that have left since.
+        for at in replica.own_claims() {
+            if !self.attached.contains_key(at) {
+                let epoch = replica.claim(at).map_or(0, |claim| claim.epoch);
+                let (absent_since, withdrawn_since) = (Some(wall), None);
+                let left = Attachment { epoch, is_lost: false, absent_since, withdrawn_since };
+                self.attached.insert(at.clone(), left);
+            }
+        }
+        self.has_observed = true;
+    }
+
+    /// Returns the attachment of an address that appeared at the time of day `since`.
+    fn attach(&self, known: Option<&ClaimRecord>, own: &Name, since: u64) -> Attachment {
+        let (epoch, is_lost) = match known {
+            None => (since, false),
+            Some(claim) if claim.host == *own && !claim.gone => (claim.epoch, false),
+            // The guest was here before this process: its claim may have been taken over since.
+            Some(claim) if claim.host != *own && !self.has_observed && since <= claim.epoch => {
+                (claim.epoch, !claim.gone)
+            }
+            Some(claim) => (since.max(claim.epoch.saturating_add(1)), false),
+        };
+        Attachment { epoch, is_lost, absent_since: None, withdrawn_since: None }
+    }
+
+    /// Returns the number of addresses that another host took over while their guests run here.
+    pub fn lost(&self) -> usize {
+        let lost = |known: &&Attachment| known.is_lost && known.absent_since.is_none();
+        self.attached.values().filter(lost).count()
+    }
+
+    /// Returns the writes that are due, at most [`WRITES_MAX`] (128).
+    pub fn writes(&mut self, replica: &mut Replica, key: &SigningKey, wall: u64) -> Vec<Write> {
+        let mut writes = Vec::new();
+        if replica.is_evicted() {
+            return writes;
+        }
+        let mut ended = Vec::new();
+        let mut lost: u64 = 0;
+        for (at, attachment) in &mut self.attached {
+            if writes.len() >= WRITES_MAX {
+                break;
+            }
+            let is_away = |since: u64| wall.saturating_sub(since) >= ABSENT_KEPT_NS;
+            if attachment.absent_since.is_some_and(is_away) {
+                match withdraw(at, attachment, replica, key, wall) {
+                    Step::Write(write) => writes.push(write),
+                    Step::Wait => {}
+                    Step::End => ended.push(at.clone()),
+                }
+            } else if attachment.absent_since.is_none() && replica.has_group(&at.group) {
+                let was_lost = attachment.is_lost;
+                if let Some(write) = claim(at, attachment, replica, key) {
+                    writes.push(write);
+                }
+                lost = lost.saturating_add(u64::from(attachment.is_lost && !was_lost));
+            }
+        }
+        for _ in 0..lost {
+            replica.count("claims_lost_total");
+        }
+        for at in ended {
+            self.attached.remove(&at);
+        }
+        writes
+    }
+
+    /// Returns when [`Self::writes`] has further writes, if no event comes before.
+    pub fn deadline(&self) -> Option<u64> {
+        let all = self.attached.values();
+        let due = all.filter_map(|known| {
+            let withdrawn = known.withdrawn_since.map(|at| at.saturating_add(WITHDRAWAL_KEPT_NS));
+            withdrawn.or(known.absent_since.map(|at| at.saturating_add(ABSENT_KEPT_NS)))
+        });
+        due.min()
+    }
+}
+
+/// The next step of a withdrawal.
+enum Step {
+    Write(Write),
+    Wait,
+    End,
+}
+
+/// Returns the next step for an address that left.
+fn withdraw(
+    at: &ClusterAddress,
+    attachment: &mut Attachment,
+    replica: &Replica,
+    key: &SigningKey,
+    wall: u64,
+) -> Step {
+    let own = replica.own();
+    let Some(known) = replica.claim(at).filter(|claim| claim.host == *own) else {
+        return Step::End;
+    };
+    let (expected, is_accepted) = replica.stored(at);
+    let record = RecordKey::Claim(at.clone());
+    if !known.gone {
+        let gone = ClaimRecord::new((replica.site(), at), (own, key), known.epoch, true);
+        return Step::Write(Write { key: record, value: Some(gone.write()), expected });
+    }
+    let since = *attachment.withdrawn_since.get_or_insert(wall);
+    if wall.saturating_sub(since) < WITHDRAWAL_KEPT_NS {
+        return Step::Wait;
+    }
+    if expected != 0 && is_accepted {
+        return Step::Write(Write { key: record, value: None, expected });
+    }
+    Step::End
+}
+
+/// Returns the write that claims an address, or `None` if the claim stands or is lost.
+fn claim(
+    at: &ClusterAddress,
+    attachment: &mut Attachment,
+    replica: &Replica,
+    key: &SigningKey,
+) -> Option<Write> {
+    let own = replica.own();
+    let (expected, is_accepted) = replica.stored(at);
+    match replica.claim(at) {
+        _ if attachment.is_lost => return None,
+        Some(known) if known.host == *own => {
+            if known.gone {
+                attachment.epoch = attachment.epoch.max(known.epoch.saturating_add(1));
+            } else {
+                attachment.epoch = attachment.epoch.max(known.epoch);
+                if known.epoch == attachment.epoch && is_accepted {
+                    return None;
+                }
+            }
+        }
+        Some(known) if (known.epoch, &known.host) > (attachment.epoch, own) => {
+            if !known.gone {
+                attachment.is_lost = true;
+                return None;
+            }
+            attachment.epoch = known.epoch.saturating_add(1);
+        }
+        _ => {}
+    }
+    let record = ClaimRecord::new((replica.site(), at), (own, key), attachment.epoch, false);
+    Some(Write { key: RecordKey::Claim(at.clone()), value: Some(record.write()), expected })
+}

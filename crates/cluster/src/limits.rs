@@ -1,0 +1,41 @@
+//! Limits of the directory of a site.
+//!
+//! Constants only. At a limit, a record is refused and counted, or a removal is held; the state
+//! that was accepted before stays.
+
+/// Length of the lease of a host's record, in seconds. A host without a live lease is shown as
+/// unseen; nothing of it is removed.
+pub const LEASE_SECONDS: u64 = 15;
+/// Most bytes of a value; a longer value is refused.
+pub const VALUE_BYTES_MAX: usize = 4_096;
+/// Most bytes of a key; a longer key is refused.
+pub const KEY_BYTES_MAX: usize = 320;
+/// Longest name of a host, in bytes: the names of its links contain the name.
+pub const HOST_BYTES_MAX: usize = 40;
+/// Most hosts of a site; the record of a further host is refused.
+pub const HOSTS_MAX: usize = 1_000;
+/// Most groups of a site; the record of a further group is refused.
+pub const GROUPS_MAX: usize = 4_096;
+/// Most claims; a claim on a further address is refused.
+pub const CLAIMS_MAX: usize = 65_536;
+/// Most claims that wait for the record of their host; a further claim is refused.
+pub const WAITING_MAX: usize = 16_384;
+/// Most endpoints of a host's record.
+pub const ENDPOINTS_MAX: usize = 16;
+/// How far the epoch of a claim may lie ahead of the local time of day, in ns; 1 day. A claim with
+/// a later epoch is refused: it would never be replaced.
+pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
+/// Share of the records, in percent, of which more may not disappear in one step: the step is held.
+pub const BRAKE_PERCENT: usize = 20;
+/// Fewest records that disappear in a step that is held: in a small site a single removal exceeds
+/// the share.
+pub const BRAKE_RECORDS_MIN: usize = 5;
+/// Time for which a live claim that etcd lost is kept, in ns; 1 h. Its host claims anew meanwhile.
+pub const MISSING_KEPT_NS: u64 = 3_600_000_000_000;
+/// Time for which an address may be away before its claim is withdrawn, in ns; 2 s: a guest that
+/// restarts keeps its claim.
+pub const ABSENT_KEPT_NS: u64 = 2_000_000_000;
+/// Time for which the record of a withdrawal stays in etcd, in ns; 10 s.
+pub const WITHDRAWAL_KEPT_NS: u64 = 10_000_000_000;
+/// Most writes of one round; the rest follows in the next.
+pub const WRITES_MAX: usize = 128;

@@ -1,0 +1,644 @@
+//! The copy of a site's directory in one host, and the rules by which records of etcd change it.
+//!
+//! etcd is not trusted: every record is verified, and an event may arrive late, twice or never.
+//! [`Replica::apply`] takes events of a watch, [`Replica::list`] the whole content at one revision.
+//!
+//! | event | effect |
+//! |---|---|
+//! | record of a host | accepted with its own signature and an epoch that is not older |
+//! | lease of a host lapses | the host is *unseen*; its claims and links stay |
+//! | claim | accepted with the signature of the host's key, and an epoch newer than the accepted claim |
+//! | signed withdrawal | the address has no owner |
+//! | deletion of a claim | the claim stays, *missing*, until its host claims anew; collected after 1 h |
+//! | deletion of a group | the group is no longer shared |
+//! | eviction of a host | its record and claims are ignored |
+//! | more than 20 % of the records gone in one step, and at least 5 | removals are held, and alarmed |
+//!
+//! A refused record changes nothing and is counted. The type performs no I/O and reads no clock:
+//! `wall` is the time of day in ns since 1970. Runs in the caller's thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_model::{ClusterAddress, ClusterGroup, ClusterHost, Name, RemoteAddress};
+
+use crate::key::RecordKey;
+use crate::limits::{
+    BRAKE_PERCENT, BRAKE_RECORDS_MIN, CLAIMS_MAX, EPOCH_AHEAD_NS, GROUPS_MAX, HOSTS_MAX,
+    MISSING_KEPT_NS, WAITING_MAX,
+};
+use crate::record::{ClaimRecord, EvictionRecord, GroupRecord, HostRecord, RecordError};
+use crate::sign::VerifyingKey;
+
+/// A change of a key in etcd, or a key of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEvent {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value; `None` if the key was deleted.
+    pub value: Option<Vec<u8>>,
+    /// The revision of the change.
+    pub revision: u64,
+}
+
+/// The reason for which a record was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordRefusal {
+    /// The key or the value has not the form of the schema.
+    Malformed,
+    /// The record has a newer version.
+    Version,
+    /// The signature is not that of the host.
+    Signature,
+    /// The record is older than the accepted one, or the host had not the right to replace it.
+    Older,
+    /// The epoch lies more than a day in the future.
+    Future,
+    /// The host is evicted.
+    Evicted,
+    /// Another group has the number.
+    Conflict,
+    /// A limit is reached.
+    Full,
+}
+
+impl RecordRefusal {
+    /// Every reason.
+    pub const ALL: [Self; 8] = [
+        Self::Malformed,
+        Self::Version,
+        Self::Signature,
+        Self::Older,
+        Self::Future,
+        Self::Evicted,
+        Self::Conflict,
+        Self::Full,
+    ];
+
+    /// Returns the name of the counter.
+    pub const fn counter(self) -> &'static str {
+        match self {
+            Self::Malformed => "refused_malformed_total",
+            Self::Version => "refused_version_total",
+            Self::Signature => "refused_signature_total",
+            Self::Older => "refused_older_total",
+            Self::Future => "refused_future_total",
+            Self::Evicted => "refused_evicted_total",
+            Self::Conflict => "refused_conflict_total",
+            Self::Full => "refused_full_total",
+        }
+    }
+}
+
+impl From<RecordError> for RecordRefusal {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Version(_) => Self::Version,
+            RecordError::Long(_) | RecordError::Form(_) | RecordError::Range(_) => Self::Malformed,
+        }
+    }
+}
+
+/// A host of the site.
+#[derive(Debug, Clone)]
+struct Host {
+    record: HostRecord,
+    seen: bool,
+}
+
+/// An accepted claim.
+#[derive(Debug, Clone)]
+struct Claim {
+    record: ClaimRecord,
+    /// When etcd lost the record.
+    missing_since: Option<u64>,
+}
+
+/// The content of a key in etcd, since the last list.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    /// Revision of the last change.
+    revision: u64,
+    /// Whether the key exists.
+    exists: bool,
+    /// Whether the value is the accepted record.
+    accepted: bool,
+}
+
+/// The directory of a site as one host knows it.
+#[derive(Debug)]
+pub struct Replica {
+    site: Name,
+    own: (Name, VerifyingKey),
+    hosts: BTreeMap<Name, Host>,
+    evicted: BTreeMap<Name, EvictionRecord>,
+    groups: BTreeMap<Name, GroupRecord>,
+    claims: BTreeMap<ClusterAddress, Claim>,
+    /// Claims of hosts without a record.
+    waiting: BTreeMap<ClusterAddress, (ClaimRecord, u64)>,
+    stored: BTreeMap<RecordKey, Stored>,
+    /// Groups that were deleted while removals are held.
+    held_groups: BTreeSet<Name>,
+    /// Records that disappeared in the held step, and records before it.
+    brake: Option<(usize, usize)>,
+    revision: u64,
+    generation: u64,
+    counters: BTreeMap<&'static str, u64>,
+    has_clone: bool,
+}
+
+impl Replica {
+    /// Returns an empty replica for a host of a site, with the host's key of signatures.
+    pub fn new(site: Name, host: Name, key: VerifyingKey) -> Self {
+        let mut counters: BTreeMap<_, _> =
+            RecordRefusal::ALL.iter().map(|refusal| (refusal.counter(), 0)).collect();
+        for name in ["claims_refused_total", "claims_lost_total", "removals_held_total"] {
+            counters.insert(name, 0);
+        }
+        Self {
+            site,
+            own: (host, key),
+            hosts: BTreeMap::new(),
+            evicted: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            held_groups: BTreeSet::new(),
+            brake: None,
+            revision: 0,
+            generation: 0,
+            counters,
+            has_clone: false,
+        }
+    }
+
+    /// Applies events of a watch, in the order of their arrival; `revision` is that of etcd.
+    pub fn apply(&mut self, events: &[KeyEvent], revision: u64, wall: u64) {
+        let is_loss = |event: &&KeyEvent| {
+            let key = RecordKey::parse(&self.site, &event.key);
+            event.value.is_none() && key.is_ok_and(|key| self.is_present(&key))
+        };
+        self.engage_brake(events.iter().filter(is_loss).count());
+        for event in events {
+            self.event(event, wall);
+        }
+        self.revision = self.revision.max(revision);
+        self.release_if_restored();
+    }
+
+    /// Replaces the knowledge of etcd by its content at one revision: a key that is not listed was
+    /// deleted. The list is authoritative, also if its revision is older than known ones (etcd was
+    /// restored from a backup).
+    pub fn list(&mut self, items: &[KeyEvent], revision: u64, wall: u64) {
+        let parse = |item: &KeyEvent| RecordKey::parse(&self.site, &item.key).ok();
+        let listed: BTreeSet<RecordKey> = items.iter().filter_map(parse).collect();
+        let lost: Vec<RecordKey> =
+            self.present().into_iter().filter(|key| !listed.contains(key)).collect();
+        self.engage_brake(lost.len());
+        self.stored.clear();
+        for key in lost {
+            self.delete(&key, wall);
+        }
+        // Hosts first: claims are verified by their keys.
+        let (hosts, others): (Vec<_>, Vec<_>) = items.iter().partition(|item| {
+            let key = RecordKey::parse(&self.site, &item.key);
+            matches!(key, Ok(RecordKey::Host(_) | RecordKey::Evicted(_)))
+        });
+        for item in hosts.into_iter().chain(others) {
+            self.event(item, wall);
+        }
+        self.revision = revision;
+        self.release_if_restored();
+    }
+
+    /// Collects claims that are missing in etcd for longer than [`MISSING_KEPT_NS`] (1 h). The own
+    /// claims stay, and all claims while removals are held.
+    pub fn collect(&mut self, wall: u64) {
+        if self.brake.is_some() {
+            return;
+        }
+        let own = &self.own.0;
+        let before = self.claims.len();
+        self.claims.retain(|_, claim| {
+            let since = claim.missing_since.filter(|_| claim.record.host != *own);
+            since.is_none_or(|since| wall.saturating_sub(since) < MISSING_KEPT_NS)
+        });
+        if self.claims.len() != before {
+            self.bump();
+        }
+    }
+
+    /// Follows the removals that are held: an operator confirmed them.
+    pub fn release(&mut self) {
+        if self.brake.take().is_some() {
+            for group in std::mem::take(&mut self.held_groups) {
+                self.groups.remove(&group);
+            }
+            self.bump();
+        }
+    }
+
+    /// Forgets the state of leases and the revisions: the content comes from a file, and etcd may
+    /// have changed since.
+    pub fn forget_revisions(&mut self) {
+        self.stored.clear();
+        self.revision = 0;
+        self.hosts.values_mut().for_each(|host| host.seen = false);
+        self.bump();
+    }
+
+    /// Returns the keys of records that exist in etcd, as far as is known.
+    fn present(&self) -> Vec<RecordKey> {
+        let hosts = self.hosts.iter().filter(|(_, host)| host.seen);
+        let claims = self.claims.iter().filter(|(_, claim)| claim.missing_since.is_none());
+        let groups = self.groups.keys().filter(|group| !self.held_groups.contains(*group));
+        hosts
+            .map(|(id, _)| RecordKey::Host(id.clone()))
+            .chain(self.evicted.keys().cloned().map(RecordKey::Evicted))
+            .chain(groups.cloned().map(RecordKey::Group))
+            .chain(claims.map(|(at, _)| RecordKey::Claim(at.clone())))
+            .collect()
+    }
+
+    fn is_present(&self, key: &RecordKey) -> bool {
+        match key {
+            RecordKey::Host(id) => self.hosts.get(id).is_some_and(|host| host.seen),
+            RecordKey::Evicted(id) => self.evicted.contains_key(id),
+            RecordKey::Group(name) => {
+                self.groups.contains_key(name) && !self.held_groups.contains(name)
+            }
+            RecordKey::Claim(at) => {
+                let claim = self.claims.get(at);
+                claim.is_some_and(|claim| claim.missing_since.is_none() && !claim.record.gone)
+            }
+        }
+    }
+
+    /// Holds removals if more records disappear in one step than the limits permit.
+    fn engage_brake(&mut self, lost: usize) {
+        if lost < BRAKE_RECORDS_MIN {
+            return;
+        }
+        let all = self.present().len();
+        if lost.saturating_mul(100) > all.saturating_mul(BRAKE_PERCENT) {
+            self.brake = Some((lost, all));
+            self.count("removals_held_total");
+            self.bump();
+        }
+    }
+
+    /// Ends the hold when the records are back.
+    fn release_if_restored(&mut self) {
+        if self.brake.is_none() {
+            return;
+        }
+        let missing = self.claims.values().filter(|claim| claim.missing_since.is_some()).count();
+        let missing = missing.saturating_add(self.held_groups.len());
+        let all = self.claims.len().saturating_add(self.groups.len());
+        if missing.saturating_mul(100) <= all.saturating_mul(BRAKE_PERCENT) {
+            self.release();
+        }
+    }
+
+    fn event(&mut self, event: &KeyEvent, wall: u64) {
+        let Ok(key) = RecordKey::parse(&self.site, &event.key) else {
+            return self.count(RecordRefusal::Malformed.counter());
+        };
+        if self.stored.get(&key).is_some_and(|stored| stored.revision >= event.revision) {
+            return;
+        }
+        let accepted = match &event.value {
+            None => {
+                self.delete(&key, wall);
+                true
+            }
+            Some(value) => match self.put(&key, value, event.revision, wall) {
+                Ok(is_accepted) => is_accepted,
+                Err(refusal) => {
+                    self.refuse(&key, refusal);
+                    false
+                }
+            },
+        };
+        let stored = Stored { revision: event.revision, exists: event.value.is_some(), accepted };
+        self.stored.insert(key, stored);
+    }
+
+    /// Takes a record. Returns false for a claim that waits for its host.
+    fn put(
+        &mut self,
+        key: &RecordKey,
+        value: &[u8],
+        revision: u64,
+        wall: u64,
+    ) -> Result<bool, RecordRefusal> {
+        match key {
+            RecordKey::Host(id) => self.put_host(id, HostRecord::read(value)?, wall)?,
+            RecordKey::Evicted(id) => {
+                let record = EvictionRecord::read(value)?;
+                if self.evicted.len() >= HOSTS_MAX {
+                    return Err(RecordRefusal::Full);
+                }
+                self.evicted.insert(id.clone(), record);
+                self.claims.retain(|_, claim| claim.record.host != *id);
+                self.bump();
+            }
+            RecordKey::Group(name) => self.put_group(name, GroupRecord::read(value)?)?,
+            RecordKey::Claim(at) => {
+                return self.put_claim(at, ClaimRecord::read(value)?, revision, wall);
+            }
+        }
+        Ok(true)
+    }
+
+    fn put_host(&mut self, id: &Name, record: HostRecord, wall: u64) -> Result<(), RecordRefusal> {
+        if self.evicted.contains_key(id) {
+            return Err(RecordRefusal::Evicted);
+        }
+        if !record.verify(&self.site, id) {
+            return Err(RecordRefusal::Signature);
+        }
+        if *id == self.own.0 {
+            self.has_clone = record.signing_key != self.own.1;
+            if self.has_clone {
+                return Err(RecordRefusal::Conflict);
+            }
+        }
+        match self.hosts.get(id) {
+            Some(known) if known.record.epoch > record.epoch => return Err(RecordRefusal::Older),
+            Some(known)
+                if known.record.signing_key != record.signing_key
+                    && known.record.epoch == record.epoch =>
+            {
+                return Err(RecordRefusal::Older);
+            }
+            None if self.hosts.len() >= HOSTS_MAX => return Err(RecordRefusal::Full),
+            _ => {}
+        }
+        let is_same = |known: &Host| known.seen && known.record == record;
+        if !self.hosts.get(id).is_some_and(is_same) {
+            self.hosts.insert(id.clone(), Host { record, seen: true });
+            self.bump();
+        }
+        let of_host = self.waiting.iter().filter(|(_, (claim, _))| claim.host == *id);
+        let of_host: Vec<ClusterAddress> = of_host.map(|(at, _)| at.clone()).collect();
+        for at in of_host {
+            let Some((claim, revision)) = self.waiting.remove(&at) else { continue };
+            let result = self.put_claim(&at, claim, revision, wall);
+            let key = RecordKey::Claim(at);
+            if let Err(refusal) = result {
+                self.refuse(&key, refusal);
+            } else if let Some(stored) =
+                self.stored.get_mut(&key).filter(|stored| stored.revision == revision)
+            {
+                stored.accepted = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_group(&mut self, name: &Name, record: GroupRecord) -> Result<(), RecordRefusal> {
+        let mut others = self.groups.iter().filter(|(other, _)| *other != name);
+        if others.any(|(_, other)| other.vni == record.vni) {
+            return Err(RecordRefusal::Conflict);
+        }
+        if !self.groups.contains_key(name) && self.groups.len() >= GROUPS_MAX {
+            return Err(RecordRefusal::Full);
+        }
+        self.held_groups.remove(name);
+        if self.groups.get(name) != Some(&record) {
+            self.groups.insert(name.clone(), record);
+            self.bump();
+        }
+        Ok(())
+    }
+
+    fn put_claim(
+        &mut self,
+        at: &ClusterAddress,
+        record: ClaimRecord,
+        revision: u64,
+        wall: u64,
+    ) -> Result<bool, RecordRefusal> {
+        if self.evicted.contains_key(&record.host) {
+            return Err(RecordRefusal::Evicted);
+        }
+        let key = if record.host == self.own.0 {
+            self.own.1
+        } else {
+            match self.hosts.get(&record.host) {
+                Some(host) => host.record.signing_key,
+                None if self.waiting.len() >= WAITING_MAX => return Err(RecordRefusal::Full),
+                None => {
+                    self.waiting.insert(at.clone(), (record, revision));
+                    return Ok(false);
+                }
+            }
+        };
+        if !record.verify(&self.site, at, &key) {
+            return Err(RecordRefusal::Signature);
+        }
+        if record.epoch > wall.saturating_add(EPOCH_AHEAD_NS) {
+            return Err(RecordRefusal::Future);
+        }
+        let is_full = self.claims.len() >= CLAIMS_MAX;
+        match self.claims.get_mut(at) {
+            Some(known) if !replaces(&record, &known.record) => return Err(RecordRefusal::Older),
+            Some(known) if known.record == record => {
+                known.missing_since = None;
+            }
+            None if is_full => return Err(RecordRefusal::Full),
+            _ => {
+                self.claims.insert(at.clone(), Claim { record, missing_since: None });
+                self.bump();
+            }
+        }
+        Ok(true)
+    }
+
+    fn delete(&mut self, key: &RecordKey, wall: u64) {
+        match key {
+            RecordKey::Host(id) => {
+                if let Some(host) = self.hosts.get_mut(id)
+                    && std::mem::replace(&mut host.seen, false)
+                {
+                    self.bump();
+                }
+            }
+            RecordKey::Evicted(id) => {
+                if self.brake.is_none() && self.evicted.remove(id).is_some() {
+                    self.bump();
+                }
+            }
+            RecordKey::Group(name) => {
+                if self.brake.is_some() {
+                    if self.groups.contains_key(name) {
+                        self.held_groups.insert(name.clone());
+                    }
+                } else if self.groups.remove(name).is_some() {
+                    self.bump();
+                }
+            }
+            RecordKey::Claim(at) => {
+                self.waiting.remove(at);
+                match self.claims.get_mut(at) {
+                    Some(claim) if claim.record.gone => drop(self.claims.remove(at)),
+                    Some(claim) => {
+                        claim.missing_since.get_or_insert(wall);
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, key: &RecordKey, refusal: RecordRefusal) {
+        self.count(refusal.counter());
+        if matches!(key, RecordKey::Claim(_)) {
+            self.count("claims_refused_total");
+        }
+    }
+
+    /// Counts an event.
+    pub(crate) fn count(&mut self, counter: &'static str) {
+        let counter = self.counters.entry(counter).or_default();
+        *counter = counter.saturating_add(1);
+    }
+
+    fn bump(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Returns the name of this host.
+    pub fn own(&self) -> &Name {
+        &self.own.0
+    }
+
+    /// Returns the name of the site.
+    pub fn site(&self) -> &Name {
+        &self.site
+    }
+
+    /// Returns the last revision of etcd.
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Returns a number that changes with [`Self::hosts`] and [`Self::addresses`].
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns the counters by name.
+    pub const fn counters(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counters
+    }
+
+    /// Returns the reason of an alarm; `None` without one.
+    pub fn alarm(&self) -> Option<String> {
+        if self.has_clone {
+            return Some(format!(
+                "another host uses the name {} with another key: give one of them another name, \
+                 or remove its key",
+                self.own.0
+            ));
+        }
+        if self.is_evicted() {
+            return Some(format!(
+                "host {} is evicted from the site: its claims are refused (`causeway-directory \
+                 readmit {}` ends it)",
+                self.own.0, self.own.0
+            ));
+        }
+        let (lost, all) = self.brake?;
+        Some(format!(
+            "{lost} of {all} records disappeared from etcd in one step: removals are held until \
+             the records are back, or `causeway-directory release` confirms the removals"
+        ))
+    }
+
+    /// Returns whether this host is evicted.
+    pub fn is_evicted(&self) -> bool {
+        self.evicted.contains_key(&self.own.0)
+    }
+
+    /// Returns whether a group is shared in the site.
+    pub fn has_group(&self, group: &Name) -> bool {
+        self.groups.contains_key(group)
+    }
+
+    /// Returns the accepted claim on an address, withdrawn or not.
+    pub fn claim(&self, at: &ClusterAddress) -> Option<&ClaimRecord> {
+        self.claims.get(at).map(|claim| &claim.record)
+    }
+
+    /// Returns the addresses with an accepted claim of this host, withdrawn or not.
+    pub fn own_claims(&self) -> impl Iterator<Item = &ClusterAddress> {
+        let own = self.claims.iter().filter(|(_, claim)| claim.record.host == self.own.0);
+        own.map(|(at, _)| at)
+    }
+
+    /// Returns the revision of a claim's key in etcd, 0 if the key does not exist, and whether the
+    /// value there is the accepted claim.
+    pub fn stored(&self, at: &ClusterAddress) -> (u64, bool) {
+        let stored = self.stored.get(&RecordKey::Claim(at.clone()));
+        let stored = stored.filter(|stored| stored.exists);
+        stored.map_or((0, false), |stored| (stored.revision, stored.accepted))
+    }
+
+    /// Returns the other hosts that are not evicted, with the groups that the site shares.
+    pub fn hosts(&self) -> Vec<ClusterHost> {
+        let is_other =
+            |(id, _): &(&Name, &Host)| **id != self.own.0 && !self.evicted.contains_key(*id);
+        let group = |name: &Name| {
+            let vni = self.groups.get(name)?.vni;
+            Some(ClusterGroup { name: name.clone(), vni })
+        };
+        let view = |(id, host): (&Name, &Host)| ClusterHost {
+            id: id.clone(),
+            key: host.record.key.clone(),
+            endpoints: host.record.endpoints.clone(),
+            groups: host.record.groups.iter().filter_map(group).collect(),
+            seen: host.seen,
+            epoch: host.record.epoch,
+        };
+        self.hosts.iter().filter(is_other).map(view).collect()
+    }
+
+    /// Returns the addresses of other hosts in shared groups.
+    pub fn addresses(&self) -> Vec<RemoteAddress> {
+        let is_remote = |(at, claim): &(&ClusterAddress, &Claim)| {
+            let ClaimRecord { host, gone, .. } = &claim.record;
+            !gone && *host != self.own.0 && self.groups.contains_key(&at.group)
+        };
+        let view = |(at, claim): (&ClusterAddress, &Claim)| RemoteAddress {
+            at: at.clone(),
+            host: claim.record.host.clone(),
+            epoch: claim.record.epoch,
+        };
+        self.claims.iter().filter(is_remote).map(view).collect()
+    }
+
+    /// Returns every accepted record, as key and value, for a file.
+    pub fn records(&self) -> Vec<(String, Vec<u8>)> {
+        let path = |key: RecordKey| key.path(&self.site);
+        let hosts = self.hosts.iter();
+        let hosts = hosts.map(|(id, h)| (path(RecordKey::Host(id.clone())), h.record.write()));
+        let evicted = self.evicted.iter();
+        let evicted = evicted.map(|(id, e)| (path(RecordKey::Evicted(id.clone())), e.write()));
+        let groups = self.groups.iter();
+        let groups = groups.map(|(name, g)| (path(RecordKey::Group(name.clone())), g.write()));
+        let claims = self.claims.iter();
+        let claims = claims.map(|(at, c)| (path(RecordKey::Claim(at.clone())), c.record.write()));
+        hosts.chain(evicted).chain(groups).chain(claims).collect()
+    }
+}
+
+/// Returns whether a claim replaces the accepted claim: it is newer, or its host repeats or
+/// withdraws it. Of two claims with one epoch, that of the host with the larger name wins.
+fn replaces(new: &ClaimRecord, known: &ClaimRecord) -> bool {
+    if new.host == known.host && new.epoch == known.epoch {
+        return new.gone || !known.gone;
+    }
+    (new.epoch, &new.host) > (known.epoch, &known.host)
+}

@@ -1,0 +1,213 @@
+//! Options and verbs of `causeway-directory`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use causeway_model::Name;
+use clap::{Args, Parser, Subcommand};
+
+use crate::stream::Endpoint;
+
+/// Examples of the help and the manual page.
+pub const EXAMPLES: &str = "\
+Examples:
+  causeway-directory --etcd http://192.0.2.1:2379 group add blue --vni 7
+      share the group blue between the hosts of the site
+  causeway-directory --etcd http://192.0.2.1:2379 run --endpoint 192.0.2.11
+      join this host to the site
+  causeway-directory --etcd http://192.0.2.1:2379 evict host3
+      refuse the records of host3, for example because its key was stolen
+
+`causeway cluster status` shows the state. While etcd is away, links and addresses stay as they
+are. SIGTERM ends the process; links stay.
+
+Exit status: 0 done, 1 error, 2 wrong usage, 3 not found.";
+
+/// Connects a daemon to etcd: hosts of a site find each other's guests, and open encrypted links
+/// to each other.
+#[derive(Debug, Parser)]
+#[command(name = "causeway-directory", version, after_help = EXAMPLES)]
+pub struct DirectoryArgs {
+    /// The site and its etcd.
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+    /// The verb.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+    /// Print the manual page (roff) and exit
+    #[arg(long, exclusive = true)]
+    pub man: bool,
+}
+
+/// The site, and access to etcd.
+#[derive(Debug, Clone, Args)]
+pub struct EtcdArgs {
+    /// URL of etcd, http://HOST:PORT or https://HOST:PORT; several times or with commas for the
+    /// members of a cluster
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "CAUSEWAY_ETCD",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:2379",
+        global = true
+    )]
+    pub etcd: Vec<Endpoint>,
+    /// Name of the site: the hosts of one site share its groups
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CAUSEWAY_SITE",
+        default_value = "default",
+        global = true
+    )]
+    pub site: Name,
+    /// File with the authorities of etcd's certificate (PEM), for https
+    #[arg(long, value_name = "FILE", env = "CAUSEWAY_ETCD_CA", global = true)]
+    pub etcd_ca: Option<PathBuf>,
+    /// File with the certificate of this host (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAUSEWAY_ETCD_CERT",
+        requires = "etcd_key",
+        global = true
+    )]
+    pub etcd_cert: Option<PathBuf>,
+    /// File with the private key of that certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAUSEWAY_ETCD_KEY",
+        requires = "etcd_cert",
+        global = true
+    )]
+    pub etcd_key: Option<PathBuf>,
+    /// User of etcd, if etcd has authentication
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CAUSEWAY_ETCD_USER",
+        requires = "etcd_password_file",
+        global = true
+    )]
+    pub etcd_user: Option<String>,
+    /// File with the user's password
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAUSEWAY_ETCD_PASSWORD_FILE",
+        requires = "etcd_user",
+        global = true
+    )]
+    pub etcd_password_file: Option<PathBuf>,
+}
+
+/// A verb.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Join this host to the site, until a signal
+    Run(RunArgs),
+    /// Groups that the site shares
+    #[command(subcommand)]
+    Group(GroupVerb),
+    /// Refuse the records and claims of a host, and close the links to it
+    Evict {
+        /// Name of the host
+        host: Name,
+        /// Reason, as text
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// End the eviction of a host
+    Readmit {
+        /// Name of the host
+        host: Name,
+    },
+    /// Confirm removals that this host holds because more than 20 % disappeared in one step
+    Release {
+        /// Directory of the process's state
+        #[arg(
+            long,
+            value_name = "DIR",
+            env = "CAUSEWAY_DIRECTORY_STATE",
+            default_value = "/var/lib/causeway/directory"
+        )]
+        state: PathBuf,
+    },
+    /// Print all records of the site as JSON
+    Export,
+    /// Write the groups and evictions of an export; hosts and claims return by themselves
+    Import {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// A verb about groups.
+#[derive(Debug, Subcommand)]
+pub enum GroupVerb {
+    /// Share a group: hosts that have a group of this name are linked
+    Add {
+        /// Name of the group
+        name: Name,
+        /// Number of the group on the wire, unique in the site
+        #[arg(long, value_parser = clap::value_parser!(u32).range(0..=16_777_215))]
+        vni: u32,
+    },
+    /// Do not share a group any more
+    Del {
+        /// Name of the group
+        name: Name,
+    },
+    /// List the groups
+    List,
+}
+
+/// Options of the process.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Name of this host, unique in the site; by default the host name up to its first dot
+    #[arg(long, value_name = "NAME", env = "CAUSEWAY_HOST")]
+    pub host: Option<Name>,
+    /// Address and UDP port at which other hosts reach this one, the preferred first; without a
+    /// port, that of --local
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "CAUSEWAY_ENDPOINT",
+        value_delimiter = ',',
+        required = true
+    )]
+    pub endpoint: Vec<String>,
+    /// Address and UDP port at which this host receives
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "CAUSEWAY_LOCAL",
+        default_value = "0.0.0.0:51871"
+    )]
+    pub local: SocketAddr,
+    /// File of the private key of tunnels, as `causeway key generate` makes it
+    #[arg(long, value_name = "FILE", env = "CAUSEWAY_KEY", default_value = "/etc/causeway/key")]
+    pub key: PathBuf,
+    /// Control socket of causewayd
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CAUSEWAY_CONTROL",
+        default_value = "/run/causeway/control.sock"
+    )]
+    pub control: PathBuf,
+    /// Directory for the signing key and the snapshot
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "CAUSEWAY_DIRECTORY_STATE",
+        default_value = "/var/lib/causeway/directory"
+    )]
+    pub state: PathBuf,
+    /// Do not restrict the process
+    #[arg(long)]
+    pub no_sandbox: bool,
+}

@@ -1,0 +1,407 @@
+//! A client of etcd over its JSON gateway (`/v3/…`): lists, transactions, leases, and the messages
+//! of a watch.
+//!
+//! The gateway is part of every etcd 3.4 and later, and blocking requests suffice for a process
+//! with one connection of each type; so no asynchronous runtime and no gRPC is needed. A request is
+//! sent to the endpoint that answered last; after a failure the next request takes the next one.
+//! Every request is repeated once on a new connection if a kept connection turns out closed: puts
+//! are transactions on revisions, and repetition changes nothing.
+//!
+//! Answers are bounded in size and time ([`crate::limits`]); a malformed answer is an error. Runs
+//! in the caller's thread.
+
+use std::net::TcpStream;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use causeway_cluster::{KeyEvent, Write};
+use causeway_model::Name;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::http::{Connection, HttpCall};
+use crate::limits::{ETCD_TIME_MAX, REPLY_BYTES_MAX};
+use crate::stream::{Endpoint, Security, Stream, open};
+
+/// A failed request to etcd.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// The endpoint does not answer.
+    #[error("{0}: {1}")]
+    Io(Endpoint, #[source] std::io::Error),
+    /// etcd refuses the request.
+    #[error("{0}: status {1}: {2}")]
+    Refused(Endpoint, u16, String),
+    /// The answer has not the form of etcd.
+    #[error("{0}: the answer is not that of etcd: {1}")]
+    Form(Endpoint, #[source] serde_json::Error),
+    /// The host has no room for a thread.
+    #[error("cannot start the thread of a watch: {0}")]
+    Thread(#[source] std::io::Error),
+    /// No endpoint is configured.
+    #[error("no endpoint of etcd is given")]
+    NoEndpoint,
+}
+
+/// The result of requests.
+pub type Result<T> = std::result::Result<T, EtcdError>;
+
+/// A number of 64 bits, which the gateway writes as text.
+fn number(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => text.parse().unwrap_or(0),
+        other => other.as_u64().unwrap_or(0),
+    }
+}
+
+fn bytes(value: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(value.as_str()?).ok()
+}
+
+fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Returns the end of the range of all keys with a prefix.
+fn range_end(prefix: &str) -> String {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        // Prefixes end with `/`.
+        *last = last.saturating_add(1);
+    }
+    encoded(end)
+}
+
+/// Returns the key and value of an answer as an event.
+fn event_of(kv: &Value) -> Option<KeyEvent> {
+    let key = bytes(&kv["key"])?;
+    let value = if kv["value"].is_null() { Some(Vec::new()) } else { bytes(&kv["value"]) };
+    Some(KeyEvent { key, value, revision: number(&kv["mod_revision"]) })
+}
+
+/// The content of a prefix at one revision.
+#[derive(Debug)]
+pub struct Listing {
+    /// The keys with their values.
+    pub items: Vec<KeyEvent>,
+    /// The revision.
+    pub revision: u64,
+}
+
+/// The outcome of a transaction.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The write has its effect, at this revision.
+    Done(u64),
+    /// The key has another revision: its present content.
+    Failed(KeyEvent),
+}
+
+/// A message of a watch.
+#[derive(Debug)]
+pub enum WatchMessage {
+    /// Changes, up to a revision.
+    Events(Vec<KeyEvent>, u64),
+    /// The watch ended: the revision was compacted, or etcd cancelled the watch.
+    Cancelled(String),
+}
+
+/// User and password of etcd.
+#[derive(Clone)]
+pub struct Login {
+    /// User.
+    pub user: String,
+    /// Password.
+    pub password: zeroize::Zeroizing<String>,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Login({})", self.user)
+    }
+}
+
+/// A client of one etcd.
+#[derive(Debug)]
+pub struct Etcd {
+    endpoints: Vec<Endpoint>,
+    /// Index of the endpoint in use.
+    at: usize,
+    security: Security,
+    login: Option<Login>,
+    token: Option<String>,
+    connection: Option<Connection<Stream>>,
+}
+
+/// The text of a refusal.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ErrorText {
+    error: String,
+    message: String,
+}
+
+impl Etcd {
+    /// Returns a client; it connects with the first request.
+    pub const fn new(endpoints: Vec<Endpoint>, security: Security, login: Option<Login>) -> Self {
+        Self { endpoints, at: 0, security, login, token: None, connection: None }
+    }
+
+    /// Returns the endpoint in use.
+    ///
+    /// # Errors
+    /// There is none.
+    fn endpoint(&self) -> Result<Endpoint> {
+        self.endpoints.get(self.at).or(self.endpoints.first()).cloned().ok_or(EtcdError::NoEndpoint)
+    }
+
+    /// Uses the next endpoint from now on.
+    pub fn next_endpoint(&mut self) {
+        self.connection = None;
+        self.token = None;
+        self.at = self.at.wrapping_add(1).checked_rem(self.endpoints.len()).unwrap_or(0);
+    }
+
+    /// Logs in, if a user is given.
+    fn authenticate(&mut self) -> Result<()> {
+        let Some(Login { user, password }) = self.login.clone() else { return Ok(()) };
+        if self.token.is_none() {
+            let body = json!({ "name": user, "password": password.as_str() });
+            let answer = self.post("/v3/auth/authenticate", &body)?;
+            self.token = answer["token"].as_str().map(str::to_owned);
+        }
+        Ok(())
+    }
+
+    /// Sends a request and returns the answer.
+    fn call(&mut self, path: &str, body: &Value) -> Result<Value> {
+        self.authenticate()?;
+        match self.post(path, body) {
+            // A token expires.
+            Err(EtcdError::Refused(_, 401, _)) if self.login.is_some() => {
+                self.token = None;
+                self.authenticate()?;
+                self.post(path, body)
+            }
+            answer => answer,
+        }
+    }
+
+    fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
+        let body = body.to_string();
+        let kept = self.connection.take().filter(Connection::is_reusable);
+        if let Some(connection) = kept {
+            match self.exchange(connection, path, body.as_bytes()) {
+                Err(EtcdError::Io(..)) => {}
+                answer => return answer,
+            }
+        }
+        let at = self.endpoint()?;
+        let opened = open(&at, &self.security, ETCD_TIME_MAX);
+        let (stream, _) = opened.map_err(|error| EtcdError::Io(at, error))?;
+        self.exchange(Connection::new(stream), path, body.as_bytes())
+    }
+
+    fn exchange(
+        &mut self,
+        mut connection: Connection<Stream>,
+        path: &str,
+        body: &[u8],
+    ) -> Result<Value> {
+        let at = self.endpoint()?;
+        let io = |error| EtcdError::Io(at.clone(), error);
+        let host = format!("{}:{}", at.host, at.port);
+        let (method, token) = ("POST", self.token.as_deref());
+        let request = HttpCall { method, path, host: &host, token, body };
+        let status = connection.send(&request).map_err(io)?;
+        let answer = connection.read_all(REPLY_BYTES_MAX).map_err(io)?;
+        self.connection = Some(connection).filter(Connection::is_reusable);
+        if status != 200 {
+            let text: ErrorText = serde_json::from_slice(&answer).unwrap_or_default();
+            let text = if text.message.is_empty() { text.error } else { text.message };
+            return Err(EtcdError::Refused(at, status, text));
+        }
+        serde_json::from_slice(&answer).map_err(|error| EtcdError::Form(at, error))
+    }
+
+    /// Lists all keys with a prefix.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn list(&mut self, prefix: &str) -> Result<Listing> {
+        let range = json!({ "key": encoded(prefix), "range_end": range_end(prefix) });
+        let answer = self.call("/v3/kv/range", &range)?;
+        let items = answer["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let items = items.iter().filter_map(event_of).collect();
+        Ok(Listing { items, revision: number(&answer["header"]["revision"]) })
+    }
+
+    /// Returns the revision of the newest change of a key with a prefix that exists.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn newest(&mut self, prefix: &str) -> Result<u64> {
+        let range = json!({
+            "key": encoded(prefix), "range_end": range_end(prefix), "limit": "1",
+            "keys_only": true, "sort_order": "DESCEND", "sort_target": "MOD",
+        });
+        let answer = self.call("/v3/kv/range", &range)?;
+        Ok(number(&answer["kvs"][0]["mod_revision"]))
+    }
+
+    /// Writes a key if it has the expected revision.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn write(&mut self, site: &Name, write: &Write) -> Result<Outcome> {
+        let path = write.key.path(site);
+        let key = encoded(&path);
+        let done = match &write.value {
+            Some(value) => json!({ "request_put": { "key": key, "value": encoded(value) } }),
+            None => json!({ "request_delete_range": { "key": key } }),
+        };
+        let body = json!({
+            "compare": [{
+                "key": key, "target": "MOD", "result": "EQUAL",
+                "mod_revision": write.expected.to_string(),
+            }],
+            "success": [done],
+            "failure": [{ "request_range": { "key": key } }],
+        });
+        let answer = self.call("/v3/kv/txn", &body)?;
+        let revision = number(&answer["header"]["revision"]);
+        if answer["succeeded"].as_bool() == Some(true) {
+            return Ok(Outcome::Done(revision));
+        }
+        let now = event_of(&answer["responses"][0]["response_range"]["kvs"][0]);
+        let absent = KeyEvent { key: path.into_bytes(), value: None, revision };
+        Ok(Outcome::Failed(now.unwrap_or(absent)))
+    }
+
+    /// Writes a key, with a lease if one is given.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses, for example because the lease has expired.
+    pub fn put(&mut self, path: &str, value: &[u8], lease: Option<u64>) -> Result<u64> {
+        let mut body = json!({ "key": encoded(path), "value": encoded(value) });
+        if let Some(lease) = lease {
+            body["lease"] = lease.to_string().into();
+        }
+        let answer = self.call("/v3/kv/put", &body)?;
+        Ok(number(&answer["header"]["revision"]))
+    }
+
+    /// Deletes a key. Returns whether it existed.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn delete(&mut self, path: &str) -> Result<bool> {
+        let answer = self.call("/v3/kv/deleterange", &json!({ "key": encoded(path) }))?;
+        Ok(number(&answer["deleted"]) > 0)
+    }
+
+    /// Grants a lease of this length, in seconds. Returns its number.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn grant(&mut self, seconds: u64) -> Result<u64> {
+        let answer = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() }))?;
+        Ok(number(&answer["ID"]))
+    }
+
+    /// Renews a lease. Returns false if it has expired.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn renew(&mut self, lease: u64) -> Result<bool> {
+        let answer = self.call("/v3/lease/keepalive", &json!({ "ID": lease.to_string() }))?;
+        Ok(number(&answer["result"]["TTL"]) > 0)
+    }
+
+    /// Revokes a lease; its keys are deleted.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn revoke(&mut self, lease: u64) -> Result<()> {
+        self.call("/v3/lease/revoke", &json!({ "ID": lease.to_string() })).map(drop)
+    }
+
+    /// Begins a watch of all keys with a prefix from a revision on. Returns its connection, and a
+    /// handle to end it from another thread.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn watch(
+        &mut self,
+        prefix: &str,
+        revision: u64,
+    ) -> Result<(Connection<Stream>, TcpStream)> {
+        self.authenticate()?;
+        let at = self.endpoint()?;
+        let io = |error| EtcdError::Io(at.clone(), error);
+        let (stream, handle) = open(&at, &self.security, ETCD_TIME_MAX).map_err(io)?;
+        let mut connection = Connection::new(stream);
+        let body = json!({ "create_request": {
+            "key": encoded(prefix), "range_end": range_end(prefix),
+            "start_revision": revision.to_string(),
+        }});
+        let (body, host) = (body.to_string(), format!("{}:{}", at.host, at.port));
+        let (method, path, token) = ("POST", "/v3/watch", self.token.as_deref());
+        let request = HttpCall { method, path, host: &host, token, body: body.as_bytes() };
+        let status = connection.send(&request).map_err(io)?;
+        if status != 200 {
+            return Err(EtcdError::Refused(at, status, "watch".into()));
+        }
+        // A quiet watch is no failure; probes find a dead one.
+        handle.set_read_timeout(None).map_err(io)?;
+        Ok((connection, handle))
+    }
+}
+
+/// Reads a line of a watch.
+///
+/// # Errors
+/// The line is no message of etcd.
+pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
+    let value: Value = serde_json::from_slice(line)?;
+    let result = &value["result"];
+    if !value["error"].is_null() || result["canceled"].as_bool() == Some(true) {
+        let reason = match number(&result["compact_revision"]) {
+            0 => format!("{}{}", value["error"]["message"], result["cancel_reason"]),
+            at => format!("the revision was compacted (compacted={at})"),
+        };
+        return Ok(WatchMessage::Cancelled(reason));
+    }
+    let events = result["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let event = |event: &Value| {
+        let is_deletion = event["type"].as_str() == Some("DELETE");
+        let event = event_of(&event["kv"])?;
+        Some(if is_deletion { KeyEvent { value: None, ..event } } else { event })
+    };
+    let events = events.iter().filter_map(event).collect();
+    Ok(WatchMessage::Events(events, number(&result["header"]["revision"])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watch_messages_are_read() {
+        let line = br#"{"result":{"header":{"revision":"9"},"events":[
+            {"kv":{"key":"YQ==","mod_revision":"8","value":"Yg=="}},
+            {"type":"DELETE","kv":{"key":"Yw==","mod_revision":"9"}}]}}"#;
+        let Ok(WatchMessage::Events(events, 9)) = watch_message(line) else { panic!() };
+        let put = KeyEvent { key: b"a".to_vec(), value: Some(b"b".to_vec()), revision: 8 };
+        let gone = KeyEvent { key: b"c".to_vec(), value: None, revision: 9 };
+        assert_eq!(events, [put, gone]);
+        let line = br#"{"result":{"canceled":true,"compact_revision":"7"}}"#;
+        assert!(matches!(watch_message(line), Ok(WatchMessage::Cancelled(_))));
+        for line in [&b""[..], b"[", b"\xff"] {
+            assert!(watch_message(line).is_err());
+        }
+        assert!(
+            matches!(watch_message(b"[]"), Ok(WatchMessage::Events(none, 0)) if none.is_empty())
+        );
+    }
+}

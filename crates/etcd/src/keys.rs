@@ -1,0 +1,57 @@
+//! The host's key of signatures: a file in the state directory, made at the first start.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use causeway_cluster::SigningKey;
+use zeroize::Zeroizing;
+
+/// The file of the key cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("signing key {path}: {text}")]
+pub struct KeyFileError {
+    path: std::path::PathBuf,
+    text: String,
+}
+
+/// Reads the key, or makes one with mode 0600 if the file does not exist.
+///
+/// # Errors
+/// The file cannot be read or made, or has no key.
+pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
+    let wrong = |text: String| KeyFileError { path: path.to_owned(), text };
+    match File::open(path) {
+        Ok(file) => {
+            let mut text = Zeroizing::new(String::new());
+            let read = file.take(1_024).read_to_string(&mut text);
+            read.map_err(|error| wrong(error.to_string()))?;
+            text.trim().parse().map_err(|error: causeway_cluster::sign::TextError| {
+                wrong(format!("{error}; remove the file, and a new key is made"))
+            })
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let key = make().map_err(|text| wrong(text))?;
+            let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            let mut file = options.map_err(|error| wrong(error.to_string()))?;
+            let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
+            let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+            written.map_err(|error| wrong(error.to_string()))?;
+            Ok(key)
+        }
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+/// Makes a key of random bytes of the kernel.
+fn make() -> Result<SigningKey, String> {
+    let mut seed = Zeroizing::new([0_u8; 32]);
+    let flags = rustix::rand::GetRandomFlags::empty();
+    let count = rustix::rand::getrandom(seed.as_mut_slice(), flags);
+    match count {
+        Ok(32) => SigningKey::new(*seed).map_err(|error| error.to_string()),
+        Ok(_) => Err("the kernel has no random bytes".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}

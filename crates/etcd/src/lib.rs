@@ -1,0 +1,51 @@
+//! The process `causeway-directory`, between a daemon and etcd.
+//!
+//! The only program of Causeway with a client of etcd. It reads the addresses of this host from the
+//! daemon over the control socket, writes signed claims to etcd, follows the hosts and claims of
+//! the site, and sends them to the daemon, which opens the links. The rules are in
+//! `causeway-cluster`, which performs no I/O; this crate has the connections, timers and files.
+//! Without the process, or without etcd, a daemon forwards as before: only changes wait.
+//!
+//! The crate blocks its threads ([`process`] lists them) and needs no asynchronous runtime. Every
+//! answer is bounded in size and time ([`limits`]).
+//!
+//! ```
+//! use causeway_etcd::client::watch_message;
+//! use causeway_etcd::client::WatchMessage;
+//!
+//! let line = br#"{"result":{"header":{"revision":"9"},"created":true}}"#;
+//! assert!(matches!(watch_message(line), Ok(WatchMessage::Events(events, 9)) if events.is_empty()));
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | [`process`] | the main thread: sessions, timers, reports |
+//! | [`watch`] | the thread that follows etcd |
+//! | [`client`] | requests to etcd's JSON gateway |
+//! | [`control`] | requests to the daemon |
+//! | [`http`] | HTTP/1.1 over a blocking stream |
+//! | [`stream`] | TCP and TLS |
+//! | [`snapshot`], [`keys`] | files |
+//! | [`verbs`] | groups, evictions, export and import |
+//! | [`args`] | options |
+//! | [`sandbox`] | restrictions of the process |
+//! | [`limits`] | limits |
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
+
+pub mod args;
+pub mod client;
+pub mod control;
+pub mod http;
+pub mod keys;
+pub mod limits;
+pub mod process;
+pub mod sandbox;
+pub mod snapshot;
+pub mod stream;
+pub mod verbs;
+pub mod watch;

@@ -1,0 +1,47 @@
+//! Limits and intervals of the process `causeway-directory`.
+//!
+//! Constants only; none can be configured.
+
+use std::time::Duration;
+
+/// Longest time of a request to etcd, for the connect and for each read and write.
+pub const ETCD_TIME_MAX: Duration = Duration::from_secs(3);
+/// Longest time of a request to the daemon, for each read and write; a request for addresses waits
+/// [`LOCAL_WAIT`] longer.
+pub const CONTROL_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest wait of a request for the addresses of this host.
+pub const LOCAL_WAIT: Duration = Duration::from_secs(1);
+/// Pause after a failed request to the daemon.
+pub const CONTROL_RETRY: Duration = Duration::from_millis(200);
+/// First pause after etcd failed; doubled each time.
+pub const ETCD_RETRY_MIN: Duration = Duration::from_millis(200);
+/// Longest pause after etcd failed.
+pub const ETCD_RETRY_MAX: Duration = Duration::from_secs(3);
+/// Interval in which the lease of the host's record is renewed.
+pub const KEEPALIVE: Duration = Duration::from_secs(4);
+/// Interval in which the watch is probed.
+pub const PROBE: Duration = Duration::from_secs(10);
+/// Time within which the watch must deliver a change that a probe found.
+pub const PROBE_GRACE: Duration = Duration::from_secs(2);
+/// Idle time after which the kernel probes the connection of the watch.
+pub const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
+/// Interval in which the state of the process is reported to the daemon without a change.
+pub const REPORT: Duration = Duration::from_secs(2);
+/// Interval in which a changed state is written to the snapshot.
+pub const SNAPSHOT: Duration = Duration::from_secs(2);
+/// Most bytes of a head of a reply.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Most headers of a reply.
+pub const HEADERS_MAX: usize = 64;
+/// Most bytes of a reply: 65,536 claims have about 40 MiB.
+pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Most bytes of one message of a watch.
+pub const WATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most bytes of the snapshot that are read.
+pub const SNAPSHOT_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// Most messages that wait for the main thread.
+pub const MESSAGES_MAX: usize = 256;
+/// Hosts in one update of the daemon: a host may have many groups.
+pub const UPDATE_HOSTS: usize = 4;
+/// Addresses in one update of the daemon.
+pub const UPDATE_ENTRIES: usize = 128;

@@ -1,0 +1,159 @@
+//! causeway-directory: connects a daemon to etcd, and the operator's verbs about a site.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+
+use causeway_cluster::limits::HOST_BYTES_MAX;
+use causeway_etcd::args::{DirectoryArgs, EXAMPLES, EtcdArgs, GroupVerb, RunArgs, Verb};
+use causeway_etcd::client::{Etcd, Login};
+use causeway_etcd::process::{Process, ProcessMessage, Settings};
+use causeway_etcd::stream::{Security, SecurityFiles};
+use causeway_etcd::verbs::{self, VerbError};
+use causeway_etcd::{keys, sandbox};
+use causeway_model::{ClusterTunnel, Name};
+use clap::{CommandFactory as _, Parser as _};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let args = DirectoryArgs::parse();
+    let done = match (args.man, args.verb) {
+        (true, _) => man_page().map_err(Failure::from),
+        (false, Some(verb)) => run(&args.etcd, verb),
+        (false, None) => {
+            let text = "expected a verb, for example run; see --help";
+            let kind = clap::error::ErrorKind::MissingSubcommand;
+            DirectoryArgs::command().error(kind, text).exit();
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("causeway-directory: {error}");
+            let is_absent = matches!(error.downcast_ref(), Some(VerbError::NotFound(_)));
+            ExitCode::from(if is_absent { 3 } else { 1 })
+        }
+    }
+}
+
+/// Prints the manual page in roff.
+fn man_page() -> std::io::Result<()> {
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(DirectoryArgs::command()).section("8");
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    man.render_subcommands_section(&mut page)?;
+    let examples = EXAMPLES.replace('\\', "\\e").replace('-', "\\-");
+    write!(page, ".SH EXAMPLES\n.nf\n{examples}\n.fi\n.SH \"SEE ALSO\"\n.BR causewayd (8)\n")?;
+    std::io::stdout().write_all(&page)
+}
+
+/// Returns a client of etcd. The files of the options are read here.
+fn client(args: &EtcdArgs) -> Result<Etcd, Failure> {
+    let certificate = args.etcd_cert.clone().zip(args.etcd_key.clone());
+    let files = SecurityFiles { authorities: args.etcd_ca.clone(), certificate };
+    let security = Security::read(&files)?;
+    let login = match (&args.etcd_user, &args.etcd_password_file) {
+        (Some(user), Some(file)) => {
+            let text = std::fs::read_to_string(file);
+            let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
+            let password = zeroize::Zeroizing::new(text.trim_end().to_owned());
+            Some(Login { user: user.clone(), password })
+        }
+        _ => None,
+    };
+    Ok(Etcd::new(args.etcd.clone(), security, login))
+}
+
+fn run(args: &EtcdArgs, verb: Verb) -> Result<(), Failure> {
+    let (mut etcd, site) = (client(args)?, &args.site);
+    match verb {
+        Verb::Run(run) => return join(args, run, etcd),
+        Verb::Group(GroupVerb::Add { name, vni }) => verbs::add_group(&mut etcd, site, name, vni)?,
+        Verb::Group(GroupVerb::Del { name }) => verbs::delete_group(&mut etcd, site, &name)?,
+        Verb::Group(GroupVerb::List) => print(&verbs::list_groups(&mut etcd, site)?)?,
+        Verb::Evict { host, reason } => verbs::evict(&mut etcd, site, host, &reason)?,
+        Verb::Readmit { host } => verbs::readmit(&mut etcd, site, &host)?,
+        Verb::Release { state } => {
+            let file = state.join("release");
+            let made = std::fs::write(&file, b"");
+            made.map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+        Verb::Export => print(&verbs::export(&mut etcd, site)?)?,
+        Verb::Import { file } => {
+            let count = verbs::import(&mut etcd, site, &file)?;
+            eprintln!("causeway-directory: {count} records written");
+        }
+    }
+    Ok(())
+}
+
+fn print(value: &serde_json::Value) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value)?;
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// Joins the host to the site until a signal.
+fn join(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
+    let host = run.host.map_or_else(host_name, Ok)?;
+    if host.as_str().len() > HOST_BYTES_MAX {
+        return Err(format!("host {host}: expected at most {HOST_BYTES_MAX} bytes").into());
+    }
+    let port = run.local.port();
+    let endpoints: Result<Vec<SocketAddr>, String> =
+        run.endpoint.iter().map(|text| endpoint(text, port)).collect();
+    std::fs::create_dir_all(&run.state)
+        .map_err(|error| format!("{}: {error}", run.state.display()))?;
+    let signing = keys::read_or_make(&run.state.join("signing.key"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    if !run.no_sandbox && !sandbox::enter(&run.state, &args.etcd)? {
+        eprintln!(
+            "causeway-directory: the kernel does not support Landlock: files are not restricted"
+        );
+    }
+    let settings = Settings {
+        site: args.site.clone(),
+        host,
+        control: run.control,
+        state: run.state,
+        endpoints: endpoints?,
+        tunnel: ClusterTunnel { local: run.local, private_key: run.key },
+    };
+    let mut process = Process::new(settings, signing, etcd);
+    let stop = process.stopper();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            // The main thread has ended if there is no receiver.
+            let _ = stop.send(ProcessMessage::Stop);
+        }
+    })?;
+    process.run();
+    Ok(())
+}
+
+/// Returns the host name up to its first dot.
+fn host_name() -> Result<Name, Failure> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    let name = name.trim();
+    let short = name.split('.').next().unwrap_or_default();
+    Ok(short.parse().map_err(|error| format!("host name: {error}; give --host NAME"))?)
+}
+
+/// Reads an endpoint, with or without a port.
+fn endpoint(text: &str, port: u16) -> Result<SocketAddr, String> {
+    let address = text.parse::<SocketAddr>();
+    let address = address.or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
+    let address = address.map_err(|_| {
+        format!("--endpoint {text}: expected an IP address, with or without a port")
+    })?;
+    if address.ip().is_unspecified() || address.port() == 0 {
+        return Err(format!("--endpoint {text}: expected an address of this host"));
+    }
+    Ok(address)
+}

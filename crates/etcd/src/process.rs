@@ -1,0 +1,558 @@
+//! The process: connects a daemon to etcd.
+//!
+//! Three threads: one waits at the daemon for changes of this host's addresses, one waits at etcd
+//! for changes of the site ([`crate::watch`]), and the main thread does everything else. It applies
+//! the changes to the replica, writes the claims of this host, renews the lease of the host's
+//! record, and sends hosts and addresses to the daemon.
+//!
+//! | failure | effect |
+//! |---|---|
+//! | etcd away | nothing is removed; requests are repeated after 0.2 to 3 s, and a full list follows |
+//! | watch dead without an end | found by the kernel's probes, or within 12 s by [`Process::probe`] |
+//! | revision compacted, lease expired | full list; a new lease with the host's record |
+//! | daemon away | asked again every 0.2 s; a new daemon gets the whole state |
+//! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use causeway_cluster::limits::LEASE_SECONDS;
+use causeway_cluster::record::VERSION;
+use causeway_cluster::sign::Signature;
+use causeway_cluster::{Claimer, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, key};
+use causeway_model::{
+    ClusterAddress, ClusterHost, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel,
+    ClusterUpdate, Name, RemoteAddress,
+};
+
+use crate::client::{Etcd, EtcdError, Outcome, WatchMessage};
+use crate::control::{self, ControlError};
+use crate::limits::{
+    CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, KEEPALIVE, LOCAL_WAIT, MESSAGES_MAX, PROBE,
+    PROBE_GRACE, REPORT, SNAPSHOT, UPDATE_ENTRIES, UPDATE_HOSTS,
+};
+use crate::snapshot;
+use crate::watch::Watch;
+
+/// A message to the main thread.
+#[derive(Debug)]
+pub enum ProcessMessage {
+    /// Of the watch with a number.
+    Watch(u64, WatchMessage),
+    /// The addresses of this host.
+    Local(Result<ClusterLocal, ControlError>),
+    /// A signal asks for the end.
+    Stop,
+}
+
+/// The values of the process that do not change.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Name of the site.
+    pub site: Name,
+    /// Name of this host.
+    pub host: Name,
+    /// Control socket of the daemon.
+    pub control: PathBuf,
+    /// Directory of the snapshot.
+    pub state: PathBuf,
+    /// Addresses and UDP ports at which other hosts reach this one, the preferred first.
+    pub endpoints: Vec<SocketAddr>,
+    /// This host's end of links.
+    pub tunnel: ClusterTunnel,
+}
+
+/// What the daemon has been sent.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Number of the daemon.
+    daemon: Option<u64>,
+    generation: u64,
+    hosts: BTreeMap<Name, ClusterHost>,
+    addresses: BTreeMap<ClusterAddress, RemoteAddress>,
+    at: Option<Instant>,
+}
+
+/// A connection to etcd.
+#[derive(Debug)]
+struct Session {
+    watch: Watch,
+    lease: u64,
+    renewed: Instant,
+    probed: Instant,
+    /// A revision that the watch has to deliver, and since when.
+    missing: Option<(u64, Instant)>,
+    /// The host's record in etcd.
+    record: Option<HostRecord>,
+}
+
+/// The main thread's state.
+#[derive(Debug)]
+pub struct Process {
+    settings: Settings,
+    signing: SigningKey,
+    replica: Replica,
+    claimer: Claimer,
+    etcd: Etcd,
+    session: Option<Session>,
+    sender: SyncSender<ProcessMessage>,
+    receiver: Receiver<ProcessMessage>,
+    local: Option<ClusterLocal>,
+    sent: Sent,
+    epoch: u64,
+    instance: u64,
+    watches: u64,
+    retry: Instant,
+    pause: Duration,
+    reason: String,
+    confirmed: Instant,
+    resync: Duration,
+    resyncs: u64,
+    saved: (u64, Instant),
+}
+
+/// Returns the time of day, in ns since 1970.
+fn wall() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Waits at the daemon for changes of this host's addresses, until the main thread ends.
+fn follow_local(control: PathBuf, private_key: PathBuf, to: SyncSender<ProcessMessage>) {
+    let wait_ms = u64::try_from(LOCAL_WAIT.as_millis()).unwrap_or(0);
+    let mut query = ClusterLocalQuery { private_key, wait_ms, ..ClusterLocalQuery::default() };
+    loop {
+        let answer = control::local(&control, &query);
+        match &answer {
+            Ok(local)
+                if (query.version, query.daemon) == (Some(local.version), Some(local.daemon)) =>
+            {
+                continue;
+            }
+            Ok(local) => {
+                (query.version, query.daemon) = (Some(local.version), Some(local.daemon));
+            }
+            Err(_) => {
+                query.version = None;
+                std::thread::sleep(CONTROL_RETRY);
+            }
+        }
+        if to.send(ProcessMessage::Local(answer)).is_err() {
+            return;
+        }
+    }
+}
+
+impl Process {
+    /// Prepares the process, and reads the snapshot.
+    pub fn new(settings: Settings, signing: SigningKey, etcd: Etcd) -> Self {
+        use std::hash::{BuildHasher as _, Hasher as _};
+        let (site, host) = (settings.site.clone(), settings.host.clone());
+        let mut replica = Replica::new(site, host, signing.public());
+        let file = settings.state.join("snapshot.json");
+        match snapshot::read(&file, &mut replica, wall()) {
+            Ok(0) => {}
+            Ok(count) => eprintln!("causeway-directory: snapshot read (records={count})"),
+            Err(error) => eprintln!(
+                "causeway-directory: cannot read the snapshot: the process starts without \
+                 (file={} error={error})",
+                file.display()
+            ),
+        }
+        let (sender, receiver) = sync_channel(MESSAGES_MAX);
+        let now = Instant::now();
+        Self {
+            settings,
+            signing,
+            replica,
+            claimer: Claimer::default(),
+            etcd,
+            session: None,
+            sender,
+            receiver,
+            local: None,
+            sent: Sent::default(),
+            epoch: wall(),
+            // The keys of a hasher are random.
+            instance: std::hash::RandomState::new().build_hasher().finish(),
+            watches: 0,
+            retry: now,
+            pause: ETCD_RETRY_MIN,
+            reason: "not yet connected".into(),
+            confirmed: now,
+            resync: Duration::ZERO,
+            resyncs: 0,
+            saved: (0, now),
+        }
+    }
+
+    /// Returns a sender by which another thread stops the process.
+    pub fn stopper(&self) -> SyncSender<ProcessMessage> {
+        self.sender.clone()
+    }
+
+    /// Runs until a message asks for the end. Then the lease is revoked, and the snapshot written.
+    pub fn run(&mut self) {
+        let (control, key) =
+            (self.settings.control.clone(), self.settings.tunnel.private_key.clone());
+        let to = self.sender.clone();
+        std::thread::spawn(move || follow_local(control, key, to));
+        loop {
+            let first = match self.receiver.recv_timeout(self.timeout()) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let more: Vec<ProcessMessage> = self.receiver.try_iter().take(MESSAGES_MAX).collect();
+            for message in first.into_iter().chain(more) {
+                match message {
+                    ProcessMessage::Stop => return self.end(),
+                    ProcessMessage::Local(local) => self.take_local(local),
+                    ProcessMessage::Watch(number, message) => self.take_watch(number, message),
+                }
+            }
+            self.follow_etcd();
+            self.replica.collect(wall());
+            self.take_release();
+            self.tell_daemon();
+            self.save(false);
+        }
+    }
+
+    /// Returns the time until the next timer.
+    fn timeout(&self) -> Duration {
+        let now = Instant::now();
+        let mut next = now + Duration::from_secs(1);
+        if self.session.is_none() {
+            next = next.min(self.retry);
+        }
+        let mut timeout = next.saturating_duration_since(now);
+        if let Some(at) = self.claimer.deadline() {
+            timeout = timeout.min(Duration::from_nanos(at.saturating_sub(wall())));
+        }
+        timeout.max(Duration::from_millis(5))
+    }
+
+    fn take_local(&mut self, local: Result<ClusterLocal, ControlError>) {
+        match local {
+            Ok(local) => {
+                self.claimer.observe(&local.addresses, &self.replica, wall());
+                self.local = Some(local);
+            }
+            // Guests and links are as before: nothing of this host is withdrawn.
+            Err(error) => {
+                if self.local.take().is_some() {
+                    eprintln!("causeway-directory: {error}; it is asked again");
+                }
+                self.sent.daemon = None;
+            }
+        }
+    }
+
+    fn take_watch(&mut self, number: u64, message: WatchMessage) {
+        if self.session.as_ref().is_none_or(|session| session.watch.number != number) {
+            return;
+        }
+        match message {
+            WatchMessage::Events(events, revision) => {
+                self.replica.apply(&events, revision, wall());
+                self.confirmed = Instant::now();
+            }
+            WatchMessage::Cancelled(reason) => self.lose(format!("the watch ended: {reason}")),
+        }
+    }
+
+    /// Notes that etcd does not answer. The next attempt follows after a pause.
+    fn lose(&mut self, reason: String) {
+        if self.reason != reason {
+            eprintln!(
+                "causeway-directory: etcd does not answer: links and addresses stay as they are \
+                 (reason={reason:?})"
+            );
+        }
+        self.reason = reason;
+        self.session = None;
+        self.etcd.next_endpoint();
+        self.retry = Instant::now() + self.pause;
+        self.pause = self.pause.saturating_mul(2).min(ETCD_RETRY_MAX);
+    }
+
+    /// Connects to etcd if there is no session, and does everything that is due in a session.
+    fn follow_etcd(&mut self) {
+        let result = if self.session.is_some() {
+            self.serve()
+        } else if Instant::now() >= self.retry {
+            self.connect().and_then(|()| self.serve())
+        } else {
+            Ok(())
+        };
+        if let Err(error) = result {
+            self.lose(error.to_string());
+        }
+    }
+
+    /// Reads the site, and begins to watch it.
+    fn connect(&mut self) -> Result<(), EtcdError> {
+        let prefix = key::prefix(&self.settings.site);
+        let begun = Instant::now();
+        let listing = self.etcd.list(&prefix)?;
+        self.replica.list(&listing.items, listing.revision, wall());
+        self.resync = begun.elapsed();
+        self.resyncs = self.resyncs.saturating_add(1);
+        self.confirmed = Instant::now();
+        let lease = self.etcd.grant(LEASE_SECONDS)?;
+        self.watches = self.watches.wrapping_add(1);
+        let from = (prefix.as_str(), listing.revision.saturating_add(1));
+        let watch = Watch::begin(&mut self.etcd, from, self.watches, self.sender.clone())?;
+        let now = Instant::now();
+        self.session =
+            Some(Session { watch, lease, renewed: now, probed: now, missing: None, record: None });
+        eprintln!(
+            "causeway-directory: etcd answers (site={} revision={} records={})",
+            self.settings.site,
+            listing.revision,
+            listing.items.len()
+        );
+        (self.pause, self.reason) = (ETCD_RETRY_MIN, String::new());
+        Ok(())
+    }
+
+    /// Does everything that is due in a session.
+    fn serve(&mut self) -> Result<(), EtcdError> {
+        self.keep_lease()?;
+        self.write_host()?;
+        self.write_claims()?;
+        self.probe()
+    }
+
+    fn keep_lease(&mut self) -> Result<(), EtcdError> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if session.renewed.elapsed() >= KEEPALIVE {
+            if !self.etcd.renew(session.lease)? {
+                session.lease = self.etcd.grant(LEASE_SECONDS)?;
+                session.record = None;
+            }
+            session.renewed = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Writes the host's record, if it changed.
+    fn write_host(&mut self) -> Result<(), EtcdError> {
+        let (Some(session), Some(local)) = (&mut self.session, &self.local) else { return Ok(()) };
+        let Settings { site, host, endpoints, .. } = &self.settings;
+        let is_shared = |group: &&Name| self.replica.has_group(group);
+        let record = HostRecord {
+            v: VERSION,
+            key: local.key.clone(),
+            signing_key: self.signing.public(),
+            endpoints: endpoints.clone(),
+            epoch: self.epoch,
+            groups: local.groups.iter().filter(is_shared).cloned().collect(),
+            signature: Signature::none(),
+        };
+        let record = record.sign(site, host, &self.signing);
+        if session.record.as_ref() == Some(&record) || self.replica.is_evicted() {
+            return Ok(());
+        }
+        let path = RecordKey::Host(host.clone()).path(site);
+        self.etcd.put(&path, &record.write(), Some(session.lease))?;
+        session.record = Some(record);
+        Ok(())
+    }
+
+    /// Writes the claims of this host that are due.
+    fn write_claims(&mut self) -> Result<(), EtcdError> {
+        if self.local.is_none() {
+            return Ok(());
+        }
+        for write in self.claimer.writes(&mut self.replica, &self.signing, wall()) {
+            let site = &self.settings.site;
+            let event = match self.etcd.write(site, &write)? {
+                Outcome::Done(revision) => {
+                    let (key, value) = (write.key.path(site).into_bytes(), write.value);
+                    KeyEvent { key, value, revision }
+                }
+                Outcome::Failed(now) => now,
+            };
+            // The watch has earlier revisions yet to deliver; that of etcd is not followed here.
+            let revision = self.replica.revision();
+            self.replica.apply(&[event], revision, wall());
+        }
+        Ok(())
+    }
+
+    /// Compares the newest revision of the site with that of the watch: a watch over a dead
+    /// connection delivers nothing and does not end.
+    fn probe(&mut self) -> Result<(), EtcdError> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let revision = self.replica.revision();
+        if session.missing.is_some_and(|(missing, _)| missing <= revision) {
+            session.missing = None;
+        }
+        if session.missing.is_some_and(|(_, since)| since.elapsed() >= PROBE_GRACE) {
+            let text = "the watch delivers no changes".to_owned();
+            self.lose(text);
+            return Ok(());
+        }
+        if session.probed.elapsed() < PROBE {
+            return Ok(());
+        }
+        session.probed = Instant::now();
+        let newest = self.etcd.newest(&key::prefix(&self.settings.site))?;
+        if newest > revision {
+            session.missing.get_or_insert((newest, Instant::now()));
+        } else {
+            self.confirmed = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Follows held removals, if an operator confirmed them by the file `release`.
+    fn take_release(&mut self) {
+        if self.replica.alarm().is_some()
+            && std::fs::remove_file(self.settings.state.join("release")).is_ok()
+        {
+            eprintln!("causeway-directory: held removals are followed, as the operator confirmed");
+            self.replica.release();
+        }
+    }
+
+    fn status(&self) -> ClusterStatus {
+        let mut counters: BTreeMap<String, u64> = self
+            .replica
+            .counters()
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect();
+        counters.insert("resyncs_total".into(), self.resyncs);
+        ClusterStatus {
+            connected: self.session.is_some(),
+            reason: self.reason.clone(),
+            revision: self.replica.revision(),
+            revision_age_seconds: self.confirmed.elapsed().as_secs_f64(),
+            resync_seconds: self.resync.as_secs_f64(),
+            alarm: self.replica.alarm().unwrap_or_default(),
+            counters,
+        }
+    }
+
+    /// Sends changes and the state to the daemon. A daemon that does not answer gets everything
+    /// when it answers again.
+    fn tell_daemon(&mut self) {
+        let Some(daemon) = self.local.as_ref().map(|local| local.daemon) else { return };
+        let is_new = self.sent.daemon != Some(daemon);
+        let is_changed = self.sent.generation != self.replica.generation();
+        let is_due = self.sent.at.is_none_or(|at| at.elapsed() >= REPORT);
+        // Before the first list and without a snapshot nothing is known: nothing is removed.
+        let is_known = self.resyncs > 0 || self.replica.generation() > 0;
+        if !(is_new && is_known || is_changed || is_due) {
+            return;
+        }
+        if let Err(error) = self.send(daemon, is_new && is_known) {
+            eprintln!("causeway-directory: cannot report: it is repeated (error={error})");
+            self.sent.daemon = None;
+            self.sent.at = Some(Instant::now());
+        }
+    }
+
+    /// Sends the difference to what the daemon has, or the whole state.
+    fn send(&mut self, daemon: u64, is_whole: bool) -> Result<(), ControlError> {
+        let generation = self.replica.generation();
+        let hosts: BTreeMap<Name, ClusterHost> =
+            self.replica.hosts().into_iter().map(|host| (host.id.clone(), host)).collect();
+        let addresses: BTreeMap<ClusterAddress, RemoteAddress> = self
+            .replica
+            .addresses()
+            .into_iter()
+            .map(|address| (address.at.clone(), address))
+            .collect();
+        if is_whole {
+            (self.sent.hosts, self.sent.addresses) = (BTreeMap::new(), BTreeMap::new());
+        }
+        let new_hosts = hosts.iter().filter(|(id, host)| self.sent.hosts.get(*id) != Some(host));
+        let new_hosts: Vec<ClusterHost> = new_hosts.map(|(_, host)| host.clone()).collect();
+        let new = addresses.iter().filter(|(at, now)| self.sent.addresses.get(*at) != Some(now));
+        let new: Vec<RemoteAddress> = new.map(|(_, address)| address.clone()).collect();
+        let gone_hosts = self.sent.hosts.keys().filter(|id| !hosts.contains_key(*id));
+        let gone_hosts: Vec<Name> = gone_hosts.cloned().collect();
+        let gone = self.sent.addresses.keys().filter(|at| !addresses.contains_key(*at));
+        let gone: Vec<ClusterAddress> = gone.cloned().collect();
+        let mut updates = Vec::new();
+        let status = self.status();
+        let mut empty = ClusterUpdate {
+            site: self.settings.site.clone(),
+            host: self.settings.host.clone(),
+            instance: self.instance,
+            tunnel: self.settings.tunnel.clone(),
+            begin: false,
+            end: false,
+            hosts: Vec::new(),
+            removed_hosts: Vec::new(),
+            addresses: Vec::new(),
+            removed_addresses: Vec::new(),
+            status,
+        };
+        for hosts in new_hosts.chunks(UPDATE_HOSTS) {
+            updates.push(ClusterUpdate { hosts: hosts.to_vec(), ..empty.clone() });
+        }
+        for addresses in new.chunks(UPDATE_ENTRIES) {
+            updates.push(ClusterUpdate { addresses: addresses.to_vec(), ..empty.clone() });
+        }
+        for removed in gone.chunks(UPDATE_ENTRIES) {
+            updates.push(ClusterUpdate { removed_addresses: removed.to_vec(), ..empty.clone() });
+        }
+        for removed in gone_hosts.chunks(UPDATE_ENTRIES) {
+            updates.push(ClusterUpdate { removed_hosts: removed.to_vec(), ..empty.clone() });
+        }
+        if updates.is_empty() {
+            empty.end = is_whole;
+            updates.push(empty);
+        }
+        if let Some(first) = updates.first_mut() {
+            first.begin = is_whole;
+        }
+        if let Some(last) = updates.last_mut() {
+            last.end = is_whole;
+        }
+        for update in &updates {
+            control::update(&self.settings.control, update)?;
+        }
+        let at = Some(Instant::now());
+        self.sent = Sent { daemon: Some(daemon), generation, hosts, addresses, at };
+        Ok(())
+    }
+
+    /// Writes the snapshot, if the state changed.
+    fn save(&mut self, at_once: bool) {
+        let (generation, at) = self.saved;
+        let is_due = at_once || at.elapsed() >= SNAPSHOT;
+        if generation == self.replica.generation() || !is_due {
+            return;
+        }
+        let file = self.settings.state.join("snapshot.json");
+        if let Err(error) = snapshot::write(&file, &self.replica) {
+            eprintln!(
+                "causeway-directory: cannot write the snapshot: a restart without etcd would know \
+                 no hosts (file={} error={error})",
+                file.display()
+            );
+        }
+        self.saved = (self.replica.generation(), Instant::now());
+    }
+
+    /// Ends the session: the host is unseen at once, and its claims stay.
+    fn end(&mut self) {
+        self.save(true);
+        if let Some(session) = self.session.take()
+            && let Err(error) = self.etcd.revoke(session.lease)
+        {
+            eprintln!(
+                "causeway-directory: cannot revoke the lease: it expires by itself (error={error})"
+            );
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The snapshot: accepted records on disk, so that a restart while etcd is away forwards as before.
+//!
+//! A JSON file with the keys and values of the accepted records, replaced as a whole: written
+//! beside, synchronized, renamed. A file that is missing, too long or malformed is an empty
+//! snapshot with a reason; its records are verified as those of etcd. The main thread reads it once
+//! and writes it at most every [`SNAPSHOT`](crate::limits::SNAPSHOT) (2 s).
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use causeway_cluster::{KeyEvent, Replica};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::SNAPSHOT_BYTES_MAX;
+
+/// Version of the file.
+const VERSION: u32 = 1;
+
+/// The content of the file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Snapshot {
+    v: u32,
+    /// Last revision of etcd, for the reader of the file.
+    revision: u64,
+    records: Vec<(String, String)>,
+}
+
+/// Writes the accepted records of a replica.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, replica: &Replica) -> std::io::Result<()> {
+    let text = |(key, value): (String, Vec<u8>)| Some((key, String::from_utf8(value).ok()?));
+    let records = replica.records().into_iter().filter_map(text).collect();
+    let snapshot = Snapshot { v: VERSION, revision: replica.revision(), records };
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(&serde_json::to_vec(&snapshot)?)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
+}
+
+/// Reads records into a replica. Returns their number; 0 if there is no file.
+///
+/// # Errors
+/// The file is too long or malformed; the replica is unchanged.
+pub fn read(path: &Path, replica: &mut Replica, wall: u64) -> std::io::Result<usize> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        file => file?,
+    };
+    let mut text = Vec::new();
+    file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut text)?;
+    let snapshot: Snapshot = serde_json::from_slice(&text)?;
+    if snapshot.v > VERSION {
+        return Err(std::io::Error::other(format!("version {} is newer", snapshot.v)));
+    }
+    let item = |(key, value): (String, String)| KeyEvent {
+        key: key.into_bytes(),
+        value: Some(value.into_bytes()),
+        revision: 1,
+    };
+    let items: Vec<KeyEvent> = snapshot.records.into_iter().map(item).collect();
+    replica.list(&items, 0, wall);
+    replica.forget_revisions();
+    Ok(items.len())
+}

@@ -1,0 +1,163 @@
+//! The operator's verbs: groups, evictions, export and import. Each connects to etcd, does its
+//! work in the main thread, and ends.
+
+use std::path::Path;
+
+use causeway_cluster::limits::VALUE_BYTES_MAX;
+use causeway_cluster::record::VERSION;
+use causeway_cluster::{EvictionRecord, GroupRecord, RecordKey, Write, key};
+use causeway_model::Name;
+use serde_json::{Map, Value, json};
+
+use crate::client::{Etcd, EtcdError, Outcome};
+use crate::limits::SNAPSHOT_BYTES_MAX;
+
+/// A failed verb.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbError {
+    /// etcd does not answer or refuses.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// The named object does not exist.
+    #[error("{0} does not exist in the site")]
+    NotFound(String),
+    /// A value is in use.
+    #[error("{0}")]
+    Conflict(String),
+    /// A file cannot be used.
+    #[error("{0}: {1}")]
+    File(String, String),
+}
+
+/// Returns all records that have the form of the schema.
+fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<(RecordKey, Vec<u8>, u64)>, VerbError> {
+    let listing = etcd.list(&key::prefix(site))?;
+    let parse = |event: causeway_cluster::KeyEvent| {
+        Some((RecordKey::parse(site, &event.key).ok()?, event.value?, event.revision))
+    };
+    Ok(listing.items.into_iter().filter_map(parse).collect())
+}
+
+/// Shares a group.
+///
+/// # Errors
+/// Another group has the number, or the group exists with another one.
+pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), VerbError> {
+    for (key, value, _) in records(etcd, site)? {
+        let (RecordKey::Group(other), Ok(record)) = (key, GroupRecord::read(&value)) else {
+            continue;
+        };
+        if other == name && record.vni == vni {
+            return Ok(());
+        }
+        if other == name {
+            let text = format!(
+                "group {name} has the number {}: delete it first, which closes its links",
+                record.vni
+            );
+            return Err(VerbError::Conflict(text));
+        }
+        if record.vni == vni {
+            let text = format!("number {vni} is that of group {other}: choose another");
+            return Err(VerbError::Conflict(text));
+        }
+    }
+    let value = Some(GroupRecord { v: VERSION, vni }.write());
+    let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };
+    match etcd.write(site, &write)? {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Failed(_) => {
+            Err(VerbError::Conflict(format!("group {name} was changed meanwhile: try again")))
+        }
+    }
+}
+
+/// Ends the sharing of a group.
+///
+/// # Errors
+/// The group is not shared.
+pub fn delete_group(etcd: &mut Etcd, site: &Name, name: &Name) -> Result<(), VerbError> {
+    let path = RecordKey::Group(name.clone()).path(site);
+    if etcd.delete(&path)? { Ok(()) } else { Err(VerbError::NotFound(format!("group {name}"))) }
+}
+
+/// Returns the shared groups, as JSON.
+///
+/// # Errors
+/// etcd does not answer.
+pub fn list_groups(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
+    let group = |(key, value, _): (RecordKey, Vec<u8>, u64)| match key {
+        RecordKey::Group(name) => {
+            Some(json!({ "name": name, "vni": GroupRecord::read(&value).ok()?.vni }))
+        }
+        _ => None,
+    };
+    Ok(records(etcd, site)?.into_iter().filter_map(group).collect())
+}
+
+/// Evicts a host.
+///
+/// # Errors
+/// etcd does not answer.
+pub fn evict(etcd: &mut Etcd, site: &Name, host: Name, reason: &str) -> Result<(), VerbError> {
+    let reason = reason.chars().take(VALUE_BYTES_MAX / 8).collect();
+    let record = EvictionRecord { v: VERSION, reason };
+    etcd.put(&RecordKey::Evicted(host).path(site), &record.write(), None)?;
+    Ok(())
+}
+
+/// Ends the eviction of a host.
+///
+/// # Errors
+/// The host is not evicted.
+pub fn readmit(etcd: &mut Etcd, site: &Name, host: &Name) -> Result<(), VerbError> {
+    let path = RecordKey::Evicted(host.clone()).path(site);
+    if etcd.delete(&path)? {
+        Ok(())
+    } else {
+        Err(VerbError::NotFound(format!("an eviction of host {host}")))
+    }
+}
+
+/// Returns all records of the site, by key.
+///
+/// # Errors
+/// etcd does not answer.
+pub fn export(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
+    let mut all = Map::new();
+    for (key, value, _) in records(etcd, site)? {
+        let value = serde_json::from_slice(&value).unwrap_or(Value::Null);
+        all.insert(key.path(site), value);
+    }
+    Ok(json!({ "v": VERSION, "site": site, "records": all }))
+}
+
+/// Writes the groups and evictions of an export, as far as their keys do not exist. Returns their
+/// number.
+///
+/// # Errors
+/// The file is no export of the site, or etcd does not answer.
+pub fn import(etcd: &mut Etcd, site: &Name, file: &Path) -> Result<usize, VerbError> {
+    let wrong = |text: String| VerbError::File(file.display().to_string(), text);
+    let length = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();
+    if length > SNAPSHOT_BYTES_MAX {
+        return Err(wrong("the file is too long".into()));
+    }
+    let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+    let records = value["records"].as_object();
+    let records = records.ok_or_else(|| wrong("expected the output of export".into()))?;
+    let mut count: usize = 0;
+    for (path, value) in records {
+        let key = RecordKey::parse(site, path.as_bytes());
+        let key = key.map_err(|error| wrong(format!("{path}: {error}")))?;
+        if !matches!(key, RecordKey::Group(_) | RecordKey::Evicted(_)) {
+            continue;
+        }
+        let write = Write { key, value: Some(value.to_string().into_bytes()), expected: 0 };
+        if let Outcome::Done(_) = etcd.write(site, &write)? {
+            count = count.saturating_add(1);
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,307 @@
+//! The rig: an etcd, and hosts of a daemon, a directory process and guests.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NetOptions, NetPort};
+use causeway_etcd::http::{Connection, HttpCall};
+use causeway_testing::folder::Folder;
+use serde_json::Value;
+
+/// Time for everything that the tests wait for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The variable by which a process of this test program becomes a daemon.
+const DAEMON: &str = "CAUSEWAY_TEST_CONFIGURATION";
+/// Ethernet type of test frames (IEEE 802, local experimental).
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+/// Waits until `done` returns a value.
+///
+/// # Panics
+/// The time is up.
+pub fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A process that is killed at the end of the test.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Kills the process with SIGKILL.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns a free TCP port.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A real etcd with a data directory of its own.
+#[derive(Debug)]
+pub struct EtcdServer {
+    folder: Folder,
+    port: u16,
+    peer: u16,
+    process: Option<Running>,
+}
+
+impl EtcdServer {
+    /// Starts etcd.
+    pub fn start() -> Self {
+        let folder = Folder::new("etcd");
+        let mut server = Self { folder, port: free_port(), peer: free_port(), process: None };
+        server.restart();
+        server
+    }
+
+    /// Starts etcd again on its data.
+    pub fn restart(&mut self) {
+        let url = |port| format!("http://127.0.0.1:{port}");
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(self.folder.join("data"));
+        command.args(["--log-level", "error", "--listen-client-urls", &self.url()]);
+        command.args(["--advertise-client-urls", &self.url()]);
+        command.args(["--listen-peer-urls", &url(self.peer)]);
+        command.args(["--initial-advertise-peer-urls", &url(self.peer)]);
+        command.arg(format!("--initial-cluster=default={}", url(self.peer)));
+        command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+        let child = command.spawn();
+        let child = child.unwrap_or_else(|error| {
+            panic!("cannot start etcd ({error}): install etcd-server (scripts/setup.sh test)")
+        });
+        self.process = Some(Running(child));
+        let program = env!("CARGO_BIN_EXE_causeway-directory");
+        wait("etcd answers", || {
+            let mut list = Command::new(program);
+            list.args(["group", "list", "--etcd", &self.url()]).stderr(Stdio::null());
+            list.stdout(Stdio::null()).status().unwrap().success().then_some(())
+        });
+    }
+
+    /// Returns the URL of clients.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills etcd; its data stays.
+    pub fn kill(&mut self) {
+        self.process.take().unwrap().kill();
+    }
+
+    /// Runs a verb of `causeway-directory`; returns its output.
+    pub fn verb(&self, args: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway-directory"));
+        command.args(["--etcd", &self.url(), "--site", "lab"]).args(args);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// A host: a daemon with ports `vm0` and `vm1` in group `blue`, and a directory process.
+#[derive(Debug)]
+pub struct Host {
+    pub number: u8,
+    folder: Folder,
+    etcd: String,
+    port: u16,
+    daemon: Option<Running>,
+    directory: Option<Running>,
+}
+
+/// Returns the address of a guest.
+pub fn mac(host: u8, guest: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, host, guest]
+}
+
+impl Host {
+    /// Starts the daemon and the directory process. Hosts of one site use one UDP port.
+    pub fn start(number: u8, etcd: &EtcdServer, port: u16) -> Self {
+        let folder = Folder::new("host");
+        let run = folder.path().display().to_string();
+        let mut text = format!(
+            "[daemon]\ncontrol = \"{run}/control.sock\"\nrun_dir = \"{run}\"\nlog = \"warn\"\n\
+             hold = \"none\"\nstate_file = \"{run}/state.toml\"\nsandbox_paths = [\"{run}\"]\n\
+             [[group]]\nname = \"blue\"\n"
+        );
+        for guest in 0..2 {
+            text += &format!(
+                "[[port]]\nname = \"vm{guest}\"\ngroup = \"blue\"\nkind = \"net\"\n\
+                 mac = \"52:54:00:00:{number:02x}:{guest:02x}\"\n"
+            );
+        }
+        std::fs::write(folder.join("causeway.toml"), text).unwrap();
+        let key = causeway_model::keys::PrivateKey::new([number; 32]);
+        let file = folder.join("key");
+        std::fs::write(&file, key.to_text().as_str()).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let etcd = etcd.url();
+        let mut host = Self { number, folder, etcd, port, daemon: None, directory: None };
+        host.start_daemon();
+        host.start_directory();
+        host
+    }
+
+    /// Starts the daemon, and waits until it answers.
+    pub fn start_daemon(&mut self) {
+        // This test program is the daemon: see `daemon_of_a_host`.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "hosts::daemon_of_a_host", "--test-threads=1", "--nocapture"]);
+        command.env(DAEMON, self.folder.join("causeway.toml")).stdout(Stdio::null());
+        self.daemon = Some(Running::start(&mut command));
+        wait("the daemon answers", || self.try_ask("GET", "/v1/info"));
+    }
+
+    /// Starts the directory process.
+    pub fn start_directory(&mut self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway-directory"));
+        command.args(["--etcd", &self.etcd, "--site", "lab", "run"]);
+        command.args(["--host", &format!("h{}", self.number)]);
+        let address = format!("127.0.0.{}:{}", 80 + self.number, self.port);
+        command.args(["--local", &address, "--endpoint", &address]);
+        command.arg("--key").arg(self.folder.join("key"));
+        command.arg("--control").arg(self.socket());
+        command.arg("--state").arg(self.folder.join("directory"));
+        self.directory = Some(Running::start(&mut command));
+    }
+
+    /// Kills the daemon.
+    pub fn kill_daemon(&mut self) {
+        self.daemon.take().unwrap().kill();
+    }
+
+    /// Kills the directory process.
+    pub fn kill_directory(&mut self) {
+        self.directory.take().unwrap().kill();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("control.sock")
+    }
+
+    /// Attaches a guest.
+    pub fn attach(&self, guest: u8) -> NetPort {
+        let path = self.folder.join(format!("vm{guest}.sock"));
+        wait("the port accepts a frontend", || NetPort::attach(&path, NetOptions::default()).ok())
+    }
+
+    /// Asks the daemon; `None` if it does not answer.
+    fn try_ask(&self, method: &str, path: &str) -> Option<Value> {
+        ask(&self.socket(), method, path)
+    }
+
+    /// Asks the daemon.
+    pub fn get(&self, path: &str) -> Value {
+        self.try_ask("GET", path).unwrap_or_else(|| panic!("{path}: no answer"))
+    }
+
+    /// Waits until a view fulfils a condition.
+    pub fn await_view(&self, path: &str, is_met: impl Fn(&Value) -> bool) -> Value {
+        let (mut last, since) = (Value::Null, Instant::now());
+        while since.elapsed() < PATIENCE {
+            last = self.get(path);
+            if is_met(&last) {
+                return last;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("host {}: {path}: {last:#}", self.number);
+    }
+
+    /// Waits until the cluster has this state.
+    pub fn await_state(&self, state: &str) -> Value {
+        self.await_view("/v1/cluster", |view| view["state"] == state)
+    }
+}
+
+fn ask(socket: &Path, method: &str, path: &str) -> Option<Value> {
+    let stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut connection = Connection::new(stream);
+    let request = HttpCall { method, path, host: "x", token: None, body: b"" };
+    let status = connection.send(&request).ok()?;
+    let body = connection.read_all(1 << 24).ok()?;
+    assert!((200..300).contains(&status), "{path}: {}", String::from_utf8_lossy(&body));
+    serde_json::from_slice(&body).ok()
+}
+
+/// Sends frames from one guest to another until one arrives.
+pub fn cross(from: &mut NetPort, (source, to): ([u8; 6], [u8; 6]), at: &mut NetPort) {
+    let frame = [&to[..], &source, &ETHERTYPE, &[7; 46]].concat();
+    let mut received = Vec::new();
+    let mut sent = Instant::now() - PATIENCE;
+    wait(&format!("a frame from {source:02x?} arrives"), || {
+        // Frames from the receiver have to leave its ring too.
+        while from.receive(0, &mut received).unwrap().is_some() {}
+        if sent.elapsed() > Duration::from_millis(50) {
+            from.send(&frame).unwrap();
+            sent = Instant::now();
+        }
+        while at.receive(0, &mut received).unwrap().is_some() {
+            if received == frame {
+                return Some(());
+            }
+        }
+        None
+    });
+}
+
+/// Sends `count` frames one by one, and asserts that each arrives.
+pub fn stream(from: &mut NetPort, (source, to): ([u8; 6], [u8; 6]), at: &mut NetPort, count: u32) {
+    let mut received = Vec::new();
+    for number in 0..count {
+        let frame = [&to[..], &source, &ETHERTYPE, &number.to_be_bytes(), &[9; 42]].concat();
+        assert!(from.send(&frame).unwrap());
+        wait(&format!("frame {number} of {count} arrives"), || {
+            while at.receive(0, &mut received).unwrap().is_some() {
+                if received == frame {
+                    return Some(());
+                }
+            }
+            None
+        });
+    }
+}
+
+/// Returns a UDP port that is free on loopback.
+pub fn udp_port() -> u16 {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The daemon of a host, in a process of its own; without the variable the test does nothing.
+#[test]
+fn daemon_of_a_host() {
+    use clap::Parser as _;
+    let Some(config) = std::env::var_os(DAEMON) else { return };
+    let args = ["causewayd".into(), "--config".into(), config];
+    let args = causeway_daemon::args::Args::parse_from(args);
+    let done = causeway_daemon::run::run(&args, causeway_daemon::services::SERVICES);
+    assert!(done.is_ok(), "{done:?}");
+}
