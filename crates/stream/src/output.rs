@@ -16,7 +16,8 @@
 //!
 //! # Budget
 //! One copy per frame into the queue, besides the kernel's, and one uncontended lock per frame. One
-//! `send` per turn for a stream, up to all that waits; one `sendmmsg` per 64 datagrams.
+//! `send` per turn, or per 65,000 bytes, for a stream, up to all that waits; one `sendmmsg` per 64
+//! datagrams.
 //!
 //! [`OUTPUT_BYTES_MAX`]: crate::limits::OUTPUT_BYTES_MAX
 
