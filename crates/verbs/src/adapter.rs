@@ -84,7 +84,7 @@ pub struct Counters {
     /// work request), and messages of unreliable connections without a receive work request.
     /// Datagrams that find a broken receive queue are not counted.
     pub dropped: u64,
-    /// Datagrams that were sent to no adapter of the subnet.
+    /// Datagrams that were sent to no adapter of the subnet, and deliveries that the policy denied.
     pub unroutable: u64,
     /// Datagrams to general service interfaces beyond the rate of this adapter; they were dropped.
     pub throttled: u64,

@@ -81,8 +81,8 @@ pub enum Progress {
     /// The budget is used up; work remains.
     Yielded,
     /// The responder is not ready. A call before the deadline tries again, which takes a message of
-    /// the budget; a call at the deadline fails the request. Without a deadline, the request waits
-    /// without end.
+    /// the budget; a call at the deadline fails the request unless the responder is ready. Without
+    /// a deadline, the request waits without end.
     Waiting {
         /// End of the waiting time.
         until_ns: Option<u64>,

@@ -8,7 +8,8 @@
 //! with [`RegionError::State`]. A destroyed or free region fails the next step of a message in
 //! progress; bytes that were copied stay. Regions of all memory ([`RegionMemory::Whole`]) cannot be
 //! updated or invalidated. The thread that serves the subnet is the only user. Nothing here touches
-//! guest memory or checks grants, or waits for users of a region.
+//! guest memory or checks grants. An operation that ends or changes a lent region waits until its
+//! users outside of the engine have let go ([`Revocation::revoke`]).
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
