@@ -6,7 +6,8 @@
 //! (see [`crate::virtio_net`]). Checksums and addresses are not verified here. At most
 //! [`HEADERS_MAX`] (192) bytes are needed; a header that is not complete in the given bytes counts
 //! as not found. Callers: `ethernet` and `mlx5` (all frames), `link` (offloads, segment sizes,
-//! choice of a UDP source port by flow). All run in a dispatcher's turn.
+//! choice of a UDP source port by flow), `fabric::capture` (filters), `tap` (frames that it cuts).
+//! All run in a dispatcher's turn.
 
 use crate::field::Truncated;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};

@@ -3,9 +3,10 @@
 //! The lowest floor: every crate that reads or writes a packet, a virtio header or a message of a
 //! local socket imports these modules; this crate imports no other crate of the workspace. It must
 //! not perform I/O, read a clock or touch shared memory: a caller copies bytes into private memory
-//! first, once. No module contains `unsafe`, and only [`pcapng`] and [`deframer`] allocate.
+//! first, once. No module contains `unsafe`, and only [`pcapng`], [`vsock_monitor`] (both append to
+//! a vector of the caller) and [`deframer`] allocate.
 //!
-//! Each format is one module of the same shape: `parse` reads private bytes and returns a checked
+//! Most formats are modules of the same shape: `parse` reads private bytes and returns a checked
 //! value or a typed error, `emit` writes the value, and `parse(emit(x)) == x`. No parser panics on
 //! any input. A parser checks the fields of one header; checks that need state (a session, a
 //! window, a sequence number) belong to the caller.
@@ -17,8 +18,9 @@
 //!
 //! Further formats: [`ipv4`], [`ipv6`], [`tcp`], [`udp`] and [`checksum`] for offloads of frames,
 //! [`session`] for processes in guests, [`ecn`] for congestion marks, [`virtio`] for common feature
-//! bits, [`roce`] for captures of RDMA, [`hello`] for the search of loops, [`vxlan`] and
-//! [`vnet_stream`] for links of those kinds.
+//! bits, [`roce`] for captures of RDMA, [`hello`] for the search of loops, [`exchange`] for clones
+//! of a guest, [`vxlan`] and [`vnet_stream`] for links of those kinds, [`vmm_socket`] for stream
+//! ports, [`pcapng`] and [`vsock_monitor`] for captures.
 //!
 //! The functions keep no state (the buffer of a [`deframer::Deframer`] excepted), so that any
 //! thread may call them, and a repeated call returns the same. Lengths are bounded by the formats:

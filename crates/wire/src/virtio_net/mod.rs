@@ -7,8 +7,8 @@
 //!
 //! The parser checks the length alone (12 bytes). The header of 10 bytes without `num_buffers`
 //! (legacy drivers) is not supported. Hash reports, RSS and the control queue have no format here.
-//! Callers are `ethernet`, `tap`, `link`, `hca` and `mlx5`, in a dispatcher's turn, and tests and
-//! benchmarks.
+//! Callers are `ethernet`, `tap`, `link`, `hca`, `mlx5` and `fabric::carrier`, in a dispatcher's
+//! turn, and tests and benchmarks.
 
 mod offload;
 pub mod segment;
