@@ -1,13 +1,13 @@
 //! Positions of the network and transport headers of an Ethernet frame.
 //!
-//! Used on every frame that a guest sends and every frame from a link, before it is forwarded. A
-//! switch forwards frames of unknown protocols, so the only error is a frame without an Ethernet
-//! header. Segmentation offloads, however, are accepted only for frames whose headers were found
-//! (see [`crate::virtio_net`]). Checksums and addresses are not verified here. At most
-//! [`HEADERS_MAX`] (192) bytes are needed; a header that is not complete in the given bytes counts
-//! as not found. Callers: `ethernet` and `mlx5` (all frames), `link` (offloads, segment sizes,
-//! choice of a UDP source port by flow), `fabric::capture` (filters), `tap` (frames that it cuts).
-//! All run in a dispatcher's turn.
+//! Used on each frame from a link, and on those frames of guests that need it: with a request for
+//! an offload, a VLAN tag or a choice of queue by flow, and each that an adapter receives. A switch
+//! forwards frames of unknown protocols, so the only error is a frame without an Ethernet header.
+//! Segmentation offloads, however, are accepted only for frames whose headers were found (see
+//! [`crate::virtio_net`]). Checksums and addresses are not verified here. At most [`HEADERS_MAX`]
+//! (192) bytes are needed; a header that is not complete in the given bytes counts as not found.
+//! Callers: `ethernet`, `mlx5`, `link` (offloads, segment sizes, choice of a UDP source port by
+//! flow), `fabric::capture` (filters), `tap` (frames that it cuts). All run in a dispatcher's turn.
 
 use crate::field::Truncated;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};
