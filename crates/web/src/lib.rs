@@ -16,10 +16,10 @@
 //! there is no request that changes anything, and the state has no field for paths, keys and users;
 //! texts of faults, warnings and findings pass as they are.
 //!
-//! At most [`limits::WEB_CONNECTIONS_MAX`] (64) connections are served; a slow browser loses its
-//! connection to others that wait ([`causeway_http::tcp`]). Browsers must address the server by an
-//! IP address, `localhost` or a given name (DNS rebinding). There is no authentication and no TLS:
-//! who reaches the address sees the state.
+//! At most [`limits::WEB_CONNECTIONS_MAX`] (64) connections are served; a further one takes the
+//! place of a slow browser's, or is closed ([`causeway_http::tcp`]). Browsers must address the
+//! server by an IP address, `localhost` or a given name (DNS rebinding). There is no authentication
+//! and no TLS: who reaches the address sees the state.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Limits of the web page's server: counts, sizes and times, each a constant.
 //!
-//! At the limit of connections a slow browser loses its connection to others that wait, and a
-//! longer request is refused (`causeway_http`, with the values that `WebServer` passes). Further
+//! At the limit of connections a further one takes the place of a slow browser's or is closed, and
+//! a longer request is refused (`causeway_http`, with the values that `WebServer` passes). Further
 //! groups (their traffic), pages of connections, talks and NICs are left out of the state, which
 //! has the number of omitted groups and talks; the page shows only that there are more connections.
 //! `causeway web` refuses a longer interval and further names. `sample`, `talks` and `state` read
