@@ -17,8 +17,8 @@
 //! process connects again.
 //!
 //! A message may name registered memory. The session *borrows* it ([`Regions::lend`]): the
-//! [`Revocation`] is called before the destruction, invalidation or change of the region returns.
-//! All of it runs in the dispatcher's thread that serves the subnet.
+//! [`Revocation`] is called before the destruction, invalidation or change of the region, or a
+//! reset of the adapter, returns. All of it runs in the dispatcher's thread that serves the subnet.
 
 use std::collections::BTreeMap;
 use std::fmt;

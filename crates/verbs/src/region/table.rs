@@ -129,8 +129,8 @@ impl Regions {
     }
 
     /// Lends bytes of a region to a user outside of the engine, as [`Self::resolve_some`] resolves
-    /// them. The user is called before a destruction, invalidation or change of the region returns,
-    /// and once only.
+    /// them. The user is called before a destruction, invalidation or change of the region, or a
+    /// reset of the adapter, returns, and once only.
     ///
     /// # Errors
     /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have more

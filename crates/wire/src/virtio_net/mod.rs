@@ -5,9 +5,9 @@
 //! headers of the frame. [`segment`] makes the headers of the frames into which a frame is cut.
 //!
 //! The parser checks the length alone (12 bytes). The header of 10 bytes without `num_buffers`
-//! (legacy drivers) is not supported. Hash reports, RSS and the control queue have no format here.
-//! Callers are `ethernet`, `tap`, `link`, `hca`, `mlx5` and `fabric::carrier`, in a dispatcher's
-//! turn, and tests and benchmarks.
+//! (legacy drivers) has no parser here: `ethernet` lengthens it with zeroes. Hash reports, RSS and
+//! the control queue have no format here. Callers are `ethernet`, `tap`, `link`, `hca`, `mlx5` and
+//! `fabric::carrier`, in a dispatcher's turn, and tests and benchmarks.
 
 mod offload;
 pub mod segment;
