@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Bytes of Ethernet header and two VLAN tags that an MTU does not count.
 pub const LINK_HEADER_BYTES_MAX: usize = 22;
 /// Bytes of frames that wait for a slow peer; 1 MiB, about 700 full frames. Further frames are
-/// dropped. The buffers of Unix and UDP sockets get this size, as far as the host allows.
+/// dropped. The send buffers of Unix sockets and both buffers of UDP sockets get this size, as far
+/// as the host allows.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Queued bytes at which frames are sent before the end of the turn.
 pub const SEND_BYTES: usize = 65_000;

@@ -8,8 +8,8 @@
 //! call ends after its budget of frames, and when the turn has used its time.
 //!
 //! The kernel writes the header before each frame from its own socket buffer, and the frame from
-//! whatever a program of the host sent. The lengths, that of a segment to be cut against no MTU,
-//! and the source address are checked here; the forwarding service checks header and offload
+//! whatever a program of the host sent. Lengths and the source address are checked here (the MTU
+//! only for a frame that is not to be cut); the forwarding service checks header and offload
 //! against the frame, as those of a guest.
 //!
 //! # Budget

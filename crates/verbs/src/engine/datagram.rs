@@ -19,9 +19,8 @@
 //! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
 //! otherwise any sender could stop it. A receive work request that names memory without permission
 //! ends with [`Status::LocalProtection`], and its queue pair fails; an error of the sender's own
-//! values, keys or grants is found before, and fails the sender alone. Sender's memory that the
-//! file behind the grant has lost is found in the copy only, and fails the receiver instead. All of
-//! it runs in the dispatcher's thread that serves the subnet.
+//! values or memory is found before, and fails the sender alone. All of it runs in the dispatcher's
+//! thread that serves the subnet.
 
 use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
 
