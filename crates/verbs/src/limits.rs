@@ -67,12 +67,12 @@ pub const REGISTERED_BYTES_MAX: u64 = 1 << 40;
 /// registration beyond it is refused.
 pub const REGION_PAGES_MAX: u64 = 1 << 24;
 
-/// Most users outside of the engine to whom a region is lent: a deregistration ends each use before it
-/// completes.
+/// Most users outside of the engine to whom a region is lent: a deregistration ends each use before
+/// it completes.
 pub const LENDS_PER_REGION_MAX: usize = 64;
 
-/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and the
-/// padding of drivers to whole units.
+/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and
+/// the padding of drivers to whole units.
 pub const LIST_PADDING_ENTRIES: u64 = 16;
 
 /// Smallest binary logarithm of a region's page size.

@@ -178,7 +178,8 @@ impl<T> Table<T> {
         if self.count >= self.capacity {
             return Err(full);
         }
-        // New slots come first, so that freed numbers rest, but not without bound: slots are memory.
+        // New slots come first, so that freed numbers rest, but not without bound: slots are
+        // memory.
         let can_grow = self.entries.len() < self.capacity && self.free.len() < RESTING_MAX;
         if can_grow && self.prepared.is_none() {
             let number = self.entries.len().checked_add(FIRST).ok_or(full)?;

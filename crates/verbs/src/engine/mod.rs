@@ -75,8 +75,8 @@ pub use wait::WaitReason;
 /// The state of a queue pair after a call of [`Subnet::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The send queue is empty, or all work requests are flushed. Work requests that are posted
-    /// later need another call.
+    /// The send queue is empty or drained, or all work requests are flushed. Work requests that are
+    /// posted later need another call.
     Idle,
     /// The budget is used up; work remains.
     Yielded,

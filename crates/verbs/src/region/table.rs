@@ -133,8 +133,9 @@ impl Regions {
     /// reset of the adapter, returns, and once only.
     ///
     /// # Errors
-    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have more
-    /// than `most` pages, or the region has [`LENDS_PER_REGION_MAX`] (64) users. Nothing is lent then.
+    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have
+    /// more than `most` pages, or the region has [`LENDS_PER_REGION_MAX`] (64) users. Nothing is
+    /// lent then.
     pub fn lend(
         &mut self,
         key: u32,
