@@ -6,11 +6,12 @@
 //! limit: at most `buf_alloc` / [`SKB_OVERHEAD_BYTES`] (576) packets are unread, and at least 1.
 //!
 //! Each side of a connection has an [`Unread`]: delivery adds packets, credit of the side consumes
-//! them ([`crate::conn`]), and `crate::stall` asks for credit when the room is used. The count is
-//! an upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
-//! count as unread. At most [`UNREAD_RUNS_MAX`] (64) runs are kept; the count itself has no limit.
-//! The module does not know kernels with another accounting: their guests are held back by the same
-//! count. It runs in the dispatcher's thread that owns the connection.
+//! them ([`crate::conn`]), and `crate::deliver` and `crate::transmit` ask for credit once more than
+//! half of the room is used. The count is an upper bound: packets that the kernel merged, and
+//! packets of a run that was consumed in part, count as unread. At most [`UNREAD_RUNS_MAX`] (64)
+//! runs are kept; the count itself has no limit. The module does not know kernels with another
+//! accounting: their guests are held back by the same count. It runs in the dispatcher's thread
+//! that owns the connection.
 
 use std::collections::VecDeque;
 

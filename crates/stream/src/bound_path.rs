@@ -1,9 +1,9 @@
 //! The file of a bound Unix datagram socket, removed when the port is deleted.
 //!
-//! Binding replaces a socket file without a process behind it; any other file is refused, and the
-//! port is then not added. The check and the replacement are two steps: two daemons that bind one
-//! path at the same time are not kept apart. Dropping removes the file if the path still leads to
-//! it (device and inode).
+//! Binding replaces a socket file without a process behind it; any other file, and a socket file to
+//! which the daemon may not connect, is refused, and the port is then not added. The check and the
+//! replacement are two steps: two daemons that bind one path at the same time are not kept apart.
+//! Dropping removes the file if the path still leads to it (device and inode).
 //!
 //! `datagram_end` binds the file when a port is added, and holds the [`BoundPath`] as long as the
 //! port exists; both in the thread of the dispatcher that owns the shard.

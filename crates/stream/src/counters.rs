@@ -3,11 +3,11 @@
 //!
 //! The shard of the port owns [`TransmitCounters`]; [`ReceiveCounters`] stand behind the lock of
 //! [`crate::output`]. The values start at 0 with the port, survive reconnects of the peer, and
-//! wrap. A dropped frame is counted under one reason only. Datagrams from other sockets, and
-//! datagrams that are too long, are not among the packets that the peer sent; frames that were
-//! queued for a peer and then lost with its connection stay among those that it received. Frames
-//! that the forwarding service drops behind the port (no route, unknown destination) are not
-//! counted here.
+//! wrap. A dropped frame is counted under one reason only; a datagram that the kernel refuses
+//! counts as `receive_drop_down_total`. Datagrams from other sockets, and datagrams that are too
+//! long, are not among the packets that the peer sent; frames that were queued for a peer and then
+//! lost with its connection stay among those that it received. Frames that the forwarding service
+//! drops behind the port (no route, unknown destination) are not counted here.
 
 use std::collections::BTreeMap;
 

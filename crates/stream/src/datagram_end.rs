@@ -5,9 +5,9 @@
 //! was started again; a frame from another socket replaces a peer only if its socket is gone, and
 //! is dropped and counted otherwise. The port looks for the peer's socket at most once in
 //! [`PROBE_NS`] (100 ms), and drops such frames in between. A configured `peer` is never replaced,
-//! and gets frames as soon as its socket is there, also before it sends. A sender without an address
-//! cannot be answered and is dropped too. UDP is connected to its remote address, so that the kernel
-//! drops all other datagrams; nothing proves that the source address is genuine.
+//! and gets frames as soon as its socket is there, also before it sends. A sender without an
+//! address cannot be answered and is dropped too. UDP is connected to its remote address, so that
+//! the kernel drops all other datagrams; nothing proves that the source address is genuine.
 //!
 //! Datagrams wait in the socket while the forwarding service has no room for them; the kernel lets
 //! a Unix sender wait, and drops UDP. A datagram longer than the MTU permits is dropped. A peer

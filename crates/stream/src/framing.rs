@@ -1,10 +1,11 @@
 //! A bounded queue of frames that wait for a socket, sans-I/O.
 //!
 //! [`FrameQueue`] queues frames for a stream, each behind its length (`causeway_wire::vmm_socket`),
-//! or for a datagram socket. At most [`OUTPUT_BYTES_MAX`] (1 MiB) wait; a further frame is refused
-//! ([`PushError::Full`]). Its buffer has at most 2 MiB, as sent bytes are removed late. `output`
-//! sends, under its lock, in the dispatcher's thread and in that of the forwarding service; fuzz
-//! targets drive the module directly. Received bytes are split by `causeway_wire::deframer`.
+//! or for a datagram socket. At most [`OUTPUT_BYTES_MAX`] (1 MiB) wait, the lengths included; a
+//! further frame is refused ([`PushError::Full`]). Its buffer holds at most 2 MiB, as sent bytes
+//! are removed late. `output` sends, under its lock, in the dispatcher's thread and in that of the
+//! forwarding service; fuzz targets drive the module directly. Received bytes are split by
+//! `causeway_wire::deframer`.
 //!
 //! The queue keeps order; a refused frame leaves it as it was. It does not look at the headers of
 //! frames. The caller provides the locking.

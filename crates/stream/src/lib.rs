@@ -16,7 +16,7 @@
 //! # Budget
 //! From the peer: two copies (socket to batch, batch to the receiver), one system call for up to
 //! 128 KiB of a stream or for one datagram. To the peer: two copies (sender's memory to queue,
-//! queue to socket), one system call per turn for a stream or for 64 datagrams.
+//! queue to socket), one system call per turn or 65,000 bytes for a stream, one for 64 datagrams.
 //!
 //! # Limits and errors
 //! Offloads: none; the forwarding service cuts segments and completes checksums. A peer that breaks

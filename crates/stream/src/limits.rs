@@ -2,17 +2,17 @@
 //!
 //! Units are in the description or the name: `_NS` nanoseconds, `_BYTES` bytes. The values are
 //! fixed at compile time. At the limits of frames a slow peer loses frames and a slow group makes
-//! the peer wait; at the limit of connections a connection is refused. `framing` and `output` read
-//! those of frames to the peer, `ingress`, `port`, `datagram_end` and `stream_end` those of frames
-//! from it, `connector` and `socket` those of connections, all without a wait. The sockets belong
-//! to the dispatcher of the shard, `output` also to the thread of the forwarding service.
+//! the peer wait; at the limit of connections a connection is refused. The modules of this crate
+//! read them in the dispatcher of the shard, and those of frames to the peer also in the thread of
+//! the forwarding service. No call waits.
 
 use std::time::Duration;
 
 /// Bytes of Ethernet header and two VLAN tags that an MTU does not count.
 pub const LINK_HEADER_BYTES_MAX: usize = 22;
 /// Bytes of frames that wait for a slow peer; 1 MiB, about 700 full frames. Further frames are
-/// dropped.
+/// dropped. The send buffers of Unix sockets and both buffers of UDP sockets get this size, as far
+/// as the host allows.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Queued bytes at which frames are sent before the end of the turn.
 pub const SEND_BYTES: usize = 65_000;

@@ -10,13 +10,14 @@
 //! MiB) and frames longer than the MTU permits are dropped and counted at this port, as at a `net`
 //! port. An error of a stream ends the connection, and so does a peer whose wake-ups cost more than
 //! its share (`fabric::wakes`): the socket is shut down, and its reader reports the error. A
-//! datagram that the kernel refuses is dropped. A Unix peer without a socket is forgotten until it sends a
-//! frame. A configured peer is kept: each batch of frames is offered to its path, and dropped while
-//! no socket is there.
+//! datagram that the kernel refuses is dropped. A Unix peer without a socket is forgotten until it
+//! sends a frame. A configured peer is kept: each batch of frames is offered to its path, and
+//! dropped while no socket is there.
 //!
 //! # Budget
 //! One copy per frame into the queue, besides the kernel's, and one uncontended lock per frame. One
-//! `send` per turn for a stream, up to all that waits; one `sendmmsg` per 64 datagrams.
+//! `send` per turn, or per 65,000 bytes, for a stream, up to all that waits; one `sendmmsg` per 64
+//! datagrams.
 //!
 //! [`OUTPUT_BYTES_MAX`]: crate::limits::OUTPUT_BYTES_MAX
 

@@ -8,10 +8,10 @@
 //! output.
 //!
 //! A port whose sockets cannot be opened is refused with the reason, and the service goes on
-//! without it. A request for a membership fails before the forwarding service has opened its inbox
-//! (`fabric::station_control::OpenUplink`); a second inbox replaces the first. A value without a
-//! port, an unknown port and a port of another service have no effect. [`Service::tick`] is linear
-//! in the ports of the group.
+//! without it. A request for a membership fails for an unknown port, and before the forwarding
+//! service has opened its inbox (`fabric::station_control::OpenUplink`); a second inbox replaces
+//! the first. A value without a port and the removal of an unknown port have no effect.
+//! [`Service::tick`] is linear in the ports of the group.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct StreamService {
     ports: BTreeMap<PortId, Port>,
     /// Ports by their first value.
     values: BTreeMap<u32, PortId>,
-    /// Inbox of the forwarding service; `None` in a daemon without that service.
+    /// Inbox of the forwarding service; `None` until that service opens it.
     to: Option<Sender<Message>>,
     policy: PolicyCell,
     /// The earliest deadline of a port.

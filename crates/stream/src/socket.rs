@@ -3,12 +3,12 @@
 //! A socket is shared between the shard that reads it and the thread of the forwarding service that
 //! writes it ([`crate::output`]); no call blocks or waits. Unix peers may send no file descriptors:
 //! the kernel refuses them, or (before Linux 6.16) receiving one ends a stream and drops a
-//! datagram. Closing a socket with unread data happens in another thread, because it may hold
-//! descriptors. A full backlog of a Unix listener, and options that the kernel refuses, are no
-//! errors of their own: the first counts as a refused connect, the others cost latency. Nothing is
+//! datagram. A Unix socket with unread data is closed in another thread, because the data may hold
+//! descriptors. Options of TCP that the kernel refuses are no error: they cost latency, or delay
+//! the detection of a lost peer. A full backlog of a Unix listener fails the attempt. Nothing is
 //! retried here; [`crate::connector`], [`crate::stream_end`] and [`crate::datagram_end`] open the
-//! sockets and decide about errors. A TCP peer that is silent for 30 s, or leaves sent bytes
-//! unacknowledged as long, loses its connection by the kernel.
+//! sockets and decide about errors. A TCP peer that answers no keepalive for 30 s, or leaves sent
+//! bytes unacknowledged as long, loses its connection by the kernel.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -34,7 +34,7 @@ pub(crate) enum StreamSocket {
 }
 
 impl StreamSocket {
-    /// Connects to the Unix listener at `path`. A listener with a full backlog counts as refusing.
+    /// Connects to the Unix listener at `path`. A full backlog fails with `EAGAIN`.
     pub fn connect_unix(path: &Path) -> Result<Self, Errno> {
         let socket = unix_socket(SocketType::STREAM)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

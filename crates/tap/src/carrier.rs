@@ -5,9 +5,10 @@
 //! group thus reaches the kernel's receive path before the turn ends, and the carrier keeps none.
 //!
 //! A frame is refused and counted while the interface is missing or down, if its segments exceed
-//! the MTU of the port, and if the kernel refuses it. Nothing is repeated. A frame that is cut ends
-//! at the first segment that the kernel refuses: those before have been sent, and the frame counts
-//! as refused. Kernels before 6.2 take no segments of UDP: the carrier cuts these frames.
+//! the MTU of the port or the whole frame [`FRAME_BYTES_MAX`], and if the kernel refuses it.
+//! Nothing is repeated. A frame that is cut ends at the first segment that the kernel refuses:
+//! those before have been sent, and the frame counts as refused. Kernels before 6.2 take no
+//! segments of UDP: the carrier cuts these frames.
 //!
 //! # Budget
 //! One system call (`writev`) a frame, also for a segment of 64 KiB, and one copy, by the kernel:

@@ -29,14 +29,16 @@
 //! | from the interface to the group | 1 `read`, and 1 per burst that finds no frame | 2: by the kernel, and to the receiver | 1 per burst, if the dispatcher sleeps; 1 per batch, if `ethernet` runs elsewhere and sleeps |
 //!
 //! A call reads at most the budget of the shard, in frames, and ends with its turn; a batch has at
-//! most 64 frames and about 200 KiB, and three batches of a port are under way ([`limits`]).
+//! most 64 frames and about 200 KiB, and at most three batches of a port are under way
+//! ([`limits`]).
 //!
 //! # Limits and errors
 //! An interface that is missing, in use or not permitted does not fail the port: the port is in the
-//! state `connecting`, with a warning that names the remedy, and opens the interface once it can. One
-//! descriptor is opened per interface: several queues of one interface are not used. The daemon needs
-//! `/dev/net/tun`; CAP_NET_ADMIN only to create interfaces and to set their IP addresses. The
-//! daemon enters no other network namespace: an interface is created in its own.
+//! state `connecting`, with a warning that names the remedy, and opens the interface once it can.
+//! One descriptor is opened per interface: several queues of one interface are not used. The daemon
+//! needs `/dev/net/tun`; CAP_NET_ADMIN only to create interfaces, to open those of another user,
+//! and to set IP addresses. The daemon enters no other network namespace: an interface is created
+//! in its own.
 //!
 //! ```
 //! use causeway_fabric::Service;

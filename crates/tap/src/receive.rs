@@ -8,8 +8,9 @@
 //! call ends after its budget of frames, and when the turn has used its time.
 //!
 //! The kernel writes the header before each frame from its own socket buffer, and the frame from
-//! whatever a program of the host sent. Lengths and the source address are checked here; the
-//! forwarding service checks header and offload against the frame, as those of a guest.
+//! whatever a program of the host sent. Lengths and the source address are checked here (the MTU
+//! only for a frame that is not to be cut); the forwarding service checks header and offload
+//! against the frame, as those of a guest.
 //!
 //! # Budget
 //! One system call (`read`) a frame, one more that finds no frame, and two copies: by the kernel
@@ -50,7 +51,7 @@ pub(crate) enum ReadEnd {
 pub(crate) struct FrameRules {
     /// The only source address; `None` if the port learns.
     pub(crate) source: Option<u64>,
-    /// Largest payload of a frame, in bytes.
+    /// Largest payload of a frame that is no segment to be cut, in bytes.
     pub(crate) mtu: usize,
 }
 

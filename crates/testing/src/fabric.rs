@@ -1,10 +1,11 @@
 //! A fabric with the services of one test, and native guests on its ports.
 //!
 //! [`TestFabric`] runs dispatchers in the test's process, has groups, and keeps the sockets of
-//! ports in a folder that is deleted at the end. Waits end after [`PATIENCE`] with the view of the
-//! port. Commands run in the thread of the test; a refused command panics, except of
-//! [`TestFabric::try_add`]. A folder is the only file system state; no daemon, configuration or
-//! sandbox is involved. Users: integration tests of the services.
+//! ports in a folder that is deleted at the end. Waits end after [`PATIENCE`] with a panic, those
+//! for a port with its view or counters. Commands run in the thread of the test; a refused command
+//! panics, except of [`TestFabric::try_add`]. A folder is the only file system state; no daemon,
+//! configuration or sandbox is involved. Users: integration tests of `ethernet`, `stream` and
+//! `tap`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub struct TestFabric {
     dir: Folder,
 }
 
-/// Returns the options of station `n`: its address, and no others.
+/// Returns the options of station `n`: one address, an MTU of 1,500 and one queue pair.
 pub fn net(n: u8) -> NetSpec {
     NetSpec {
         mac: Mac(mac(n)),

@@ -4,8 +4,8 @@
 //! number, and is removed with its content when the value is dropped. A test that is killed leaves
 //! its folder; a later process with the same number uses it as it is. Paths stay short enough for
 //! Unix sockets if the path of the temporary directory is short. Users: integration tests of the
-//! services, and the simulator. A folder that cannot be made panics; a removal that fails is
-//! ignored. Names are unique in a process, so that tests in several threads do not meet.
+//! services and of `forward`. A folder that cannot be made panics; a removal that fails is ignored.
+//! Names are unique in a process, so that tests in several threads do not meet.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

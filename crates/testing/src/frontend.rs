@@ -11,9 +11,9 @@
 //!
 //! The frontend speaks the protocol correctly by itself; a test breaks rules by changing the file,
 //! the rings or the messages. It has one receive and one transmit queue of 64 entries, is driven by
-//! the test's thread, and negotiates nothing beyond the given features. Every failure panics. Used
-//! by the integration tests of `ethernet` and `socket`. No guest kernel is involved (`vm` boots
-//! real guests).
+//! the test's thread, and negotiates VIRTIO_F_VERSION_1 and the given features only. Every failure
+//! panics. Used by the integration tests of `ethernet` and `socket`. No guest kernel is involved
+//! (`vm` boots real guests).
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,6 +1,6 @@
 //! Test rigs that several crates share: temporary folders, waits, slow descriptors, message
-//! endpoints, a vhost-user frontend, a fabric with guests. Only tests, fuzz targets and simulations
-//! import this crate; it contains no production code and stands on no path of a frame.
+//! endpoints, a vhost-user frontend, a fabric with guests. Only tests and fuzz targets import this
+//! crate; it contains no production code and stands on no path of a frame.
 //!
 //! Unit tests must not use a rig that imports the crate under test: cargo builds that crate twice
 //! then, and the types of the two builds differ. Integration tests have no such limit.

@@ -2,8 +2,9 @@
 //! segments with the offloads of virtio-net.
 //!
 //! The functions panic instead of returning errors: input that is no such frame fails the test.
-//! Nothing is sent: tests pass the bytes to a native guest. Frames longer than 64 KiB are not
-//! refused. Users: integration tests of `ethernet` and `tap`, in their threads.
+//! Nothing is sent: tests pass the bytes to a native guest. A TCP or UDP payload beyond the length
+//! field of its packet (64 KiB) panics; [`plain`] has no limit. Users: integration tests of
+//! `ethernet` and `tap`, in their threads.
 
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio_net::{
@@ -88,12 +89,12 @@ pub fn checksum_is_right(bytes: &[u8]) -> bool {
     sum.finish() == 0
 }
 
-/// Returns the offset of a frame's payload.
+/// Returns the bytes behind a frame's transport header.
 pub fn payload_of(bytes: &[u8]) -> &[u8] {
     &bytes[Frame::parse(bytes).unwrap().network.unwrap().transport.unwrap().payload..]
 }
 
-/// Returns bytes that differ from each other.
+/// Returns `len` bytes of a repeating pattern.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n.wrapping_mul(31) >> 3) as u8).collect()
 }

@@ -30,8 +30,8 @@ pub fn wait(mut done: impl FnMut() -> bool, state: impl Fn() -> String) {
 }
 
 /// Returns the upper limit of a time that a test measures, multiplied by the number in
-/// `CAUSEWAY_PATIENCE` (1 to 100, default 1): other programs use the same processors, and a limit of
-/// a second measures their load too.
+/// `CAUSEWAY_PATIENCE` (1 to 100, default 1): other programs use the same processors, and a limit
+/// of a second measures their load too.
 #[must_use]
 pub fn patient(limit: Duration) -> Duration {
     let factor = std::env::var(FACTOR).ok().and_then(|factor| factor.parse::<u32>().ok());

@@ -74,17 +74,18 @@ pub struct Counters {
     pub errors: u64,
     /// Flushed work requests.
     pub flushed: u64,
-    /// Messages that waited for a receive work request of their responder.
+    /// Messages that waited for a receive work request of their responder, or for room in a
+    /// session.
     pub not_ready: u64,
     /// Messages that waited for a responder.
     pub unanswered: u64,
     /// Messages that failed because as many waited as the adapter permits.
     pub not_waited: u64,
-    /// Datagrams that this adapter dropped as receiver (no queue pair, wrong key, or no receive
-    /// work request), and messages of unreliable connections without a receive work request.
-    /// Datagrams that find a broken receive queue are not counted.
+    /// Datagrams that this adapter dropped as receiver (no receiving queue pair, wrong key, or no
+    /// receive work request), and messages of unreliable connections without a receive work
+    /// request. Datagrams that find a broken receive queue are not counted.
     pub dropped: u64,
-    /// Datagrams that were sent to no adapter of the subnet.
+    /// Datagrams that were sent to no adapter of the subnet, and deliveries that the policy denied.
     pub unroutable: u64,
     /// Datagrams to general service interfaces beyond the rate of this adapter; they were dropped.
     pub throttled: u64,

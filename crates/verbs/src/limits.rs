@@ -2,8 +2,9 @@
 //! owner that exhausts them harms no other.
 //!
 //! A creation or registration beyond a limit fails with an error of its module and changes nothing;
-//! a message beyond [`MESSAGE_BYTES_MAX`] fails with a length error. `STEP_` limits delay work and
-//! refuse none. The configuration of a port (`causeway-hca`) may lower the limits of adapters.
+//! a message beyond [`MESSAGE_BYTES_MAX`] fails with a length error. `STEP_` limits delay work;
+//! only a datagram or a session's message in more ranges than a step has is refused. The
+//! configuration of a port (`causeway-hca`) may lower the limits of adapters.
 //!
 //! | constants | read by | at the limit |
 //! |---|---|---|
@@ -46,8 +47,8 @@ pub const GENERAL_BURST: u64 = 512;
 /// Bits of an object number.
 pub const NUMBER_BITS: u32 = 24;
 
-/// Most objects in a [`crate::number::Table`]: at least 16 generations of each slot remain. A
-/// further object is refused.
+/// Most slots of a [`crate::number::Table`], of which two are never used: at least 16 generations
+/// of each slot remain. A further object is refused.
 pub const TABLE_MAX: usize = 1 << 20;
 
 /// Most adapters of a subnet. A further adapter is refused.
@@ -56,7 +57,7 @@ pub const ADAPTERS_MAX: usize = 4096;
 /// Most queue pairs of an adapter. A further one is refused.
 pub const QUEUE_PAIRS_MAX: usize = 1 << 14;
 
-/// Most memory regions of an adapter. A further one is refused.
+/// Most memory regions of an adapter; the table has two fewer. A further one is refused.
 pub const REGIONS_MAX: usize = TABLE_MAX;
 
 /// Most registered bytes of an adapter: 1 TiB. A registration beyond it is refused.
@@ -66,12 +67,12 @@ pub const REGISTERED_BYTES_MAX: u64 = 1 << 40;
 /// registration beyond it is refused.
 pub const REGION_PAGES_MAX: u64 = 1 << 24;
 
-/// Most users outside of the engine to whom a region is lent: a deregistration ends each use before it
-/// completes.
+/// Most users outside of the engine to whom a region is lent: a deregistration ends each use before
+/// it completes.
 pub const LENDS_PER_REGION_MAX: usize = 64;
 
-/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and the
-/// padding of drivers to whole units.
+/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and
+/// the padding of drivers to whole units.
 pub const LIST_PADDING_ENTRIES: u64 = 16;
 
 /// Smallest binary logarithm of a region's page size.

@@ -1,19 +1,19 @@
 //! Objects by number: a table in which a stale number names no object until its slot has been used
-//! 16 times or more.
+//! 16 times or more (fewer times in a table with shorter numbers).
 //!
-//! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
-//! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
-//! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
-//! the slot. [`Table::retire`] takes all objects and slots out at once, in constant time: it begins
-//! a generation that no slot has had since the last call. Numbers 0 and 1 are never given out:
-//! InfiniBand reserves these queue pair numbers.
+//! A number has 24 bits, or fewer by [`Table::with_number_bits`]: the index of a slot in the lower
+//! bits and the generation of the slot in the upper bits. A slot that is freed advances its
+//! generation and goes to the end of the list of free slots. A table of `n` slots therefore repeats
+//! a number after at least `2^24 / n` uses of the slot. [`Table::retire`] takes all objects and
+//! slots out at once, in constant time: it begins a generation that no slot has had since the last
+//! call. Numbers 0 and 1 are never given out: InfiniBand reserves these queue pair numbers.
 //!
-//! A table has at most [`TABLE_MAX`] (2^20) objects, or fewer by its creator, and refuses more
-//! ([`TableFull`]); then a number returns after 16 uses of its slot at the earliest. A look-up of a
-//! stale or unknown number returns `None` in constant time. [`Companion`] holds further values by
-//! the numbers of a table, for an owner of the objects in another crate.
+//! A table has at most 2^20 - 2 objects ([`TABLE_MAX`] slots, two of them never used), or fewer by
+//! its creator, and refuses more ([`TableFull`]). A look-up of a stale or unknown number returns
+//! `None` in constant time. [`Companion`] holds further values by the numbers of a table, for an
+//! owner of the objects in another crate.
 //!
-//! The adapter's queue pairs and regions, and all objects of `causeway-mlx5`, have such numbers. A
+//! The adapter's queue pairs and regions, and most objects of `causeway-mlx5`, have such numbers. A
 //! number is no secret and protects from stale use only; rights are checked by [`crate::region`].
 //! All of it runs in the dispatcher's thread that serves the subnet.
 
@@ -67,7 +67,7 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Returns a table of at most `capacity` objects, and never more than [`TABLE_MAX`] (2^20).
+    /// Returns a table of at most `capacity` objects, and never more than 2^20 - 2.
     pub fn new(capacity: usize) -> Self {
         Self::with_number_bits(capacity, NUMBER_BITS)
     }
@@ -178,7 +178,8 @@ impl<T> Table<T> {
         if self.count >= self.capacity {
             return Err(full);
         }
-        // New slots come first, so that freed numbers rest, but not without bound: slots are memory.
+        // New slots come first, so that freed numbers rest, but not without bound: slots are
+        // memory.
         let can_grow = self.entries.len() < self.capacity && self.free.len() < RESTING_MAX;
         if can_grow && self.prepared.is_none() {
             let number = self.entries.len().checked_add(FIRST).ok_or(full)?;

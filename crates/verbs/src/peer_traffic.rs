@@ -5,7 +5,7 @@
 //! peer. The owner of the subnet takes the sums from time to time
 //! ([`crate::Adapter::take_traffic`]), and must do so before it removes an adapter: a new adapter
 //! in the slot of another begins from zero. An adapter has at most as many entries as the subnet
-//! has slots (4,096), of 48 bytes. All of it runs in the dispatcher's thread that serves the
+//! has slots (4,096), of 56 bytes. All of it runs in the dispatcher's thread that serves the
 //! subnet.
 
 use crate::adapter::AdapterId;

@@ -29,7 +29,7 @@ pub enum Kind {
     Uc,
     /// Unreliable datagrams.
     Ud,
-    /// Datagrams of the general service interface: queue pair number 1 of the adapter.
+    /// Datagrams of the general service interface, which others address as queue pair number 1.
     Gsi,
     /// Registration of memory only; no peer.
     Registration,
@@ -316,7 +316,8 @@ impl QueuePair {
         &self.attributes
     }
 
-    /// Returns the reason why the last request of a connected queue pair found no responder.
+    /// Returns the reason why the last request found no responder. A later message of a connected
+    /// queue pair that finds its responder clears the reason; a later datagram does not.
     pub fn refusal(&self) -> Option<Refusal> {
         self.requester.as_ref().and_then(|own| own.refusal())
     }

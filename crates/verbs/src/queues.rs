@@ -1,10 +1,10 @@
 //! The interface between the engine and the work queues of one adapter.
 //!
-//! [`Queues`] is implemented by a format of queues in the memory of a guest: `causeway-mlx5`, and
-//! rings in private memory in the tests. The engine ([`crate::Subnet`]) calls it in the
-//! dispatcher's turn of the group's shard; no method blocks. Each call copies an entry out of
-//! shared memory once and checks the format of the copy. The engine checks everything that the
-//! verbs define: states, keys, rights and lengths.
+//! [`Queues`] is implemented by a format of queues in the memory of a guest: `causeway-mlx5`. Tests
+//! and the example `rate` have implementations in private memory. The engine ([`crate::Subnet`])
+//! calls it in the dispatcher's turn of the group's shard; no method blocks. Each call copies an
+//! entry out of shared memory once and checks the format of the copy. The engine checks everything
+//! that the verbs define: states, keys, rights and lengths.
 //!
 //! After an error the engine calls the method for this queue again, to flush it or, if the queue is
 //! shared, for the messages of other queue pairs: a broken work queue must then read as empty.

@@ -11,13 +11,14 @@
 //! without posted receive work requests gets no messages.
 //!
 //! A session ends, and its [`Session`] is dropped, before any of these returns: a move of the queue
-//! pair to the reset or error state, its destruction, a reset or removal of the adapter. A work
-//! request that cannot be executed and a malformed receive queue move it to the error state. After
-//! a restart of the daemon the queue pair is in the error state too: its process connects again.
+//! pair to the reset or error state, its destruction, a reset or removal of the adapter, a change
+//! of the service. A work request that cannot be executed and a malformed receive queue move it to
+//! the error state. After a restart of the daemon the queue pair is in the error state too: its
+//! process connects again.
 //!
 //! A message may name registered memory. The session *borrows* it ([`Regions::lend`]): the
-//! [`Revocation`] is called before the destruction, invalidation or change of the region returns.
-//! All of it runs in the dispatcher's thread that serves the subnet.
+//! [`Revocation`] is called before the destruction, invalidation or change of the region, or a
+//! reset of the adapter, returns. All of it runs in the dispatcher's thread that serves the subnet.
 
 use std::collections::BTreeMap;
 use std::fmt;

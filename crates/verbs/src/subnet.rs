@@ -6,13 +6,13 @@
 //! operator assigned; an address is unique in the subnet. A subnet has at most [`ADAPTERS_MAX`]
 //! (4,096) adapters and refuses more.
 //!
-//! The methods here create, change and destroy objects; `causeway-hca` adds and removes adapters,
-//! and the commands of `causeway-mlx5` call the rest. Messages are executed by [`Subnet::progress`]
-//! in [`crate::engine`]. A queue pair that is reset or destroyed, also with its adapter, gets no
-//! completions; a message that it was sending is cut, and the peer's receive work request is
-//! flushed with the peer in the error state. Messages of others to a queue pair that does not exist
-//! or does not receive, the error state included, find no responder: reliable requests wait as
-//! unanswered, unreliable messages and datagrams are lost.
+//! The methods here create, change and destroy objects; `causeway-hca` adds and removes adapters
+//! and sets the policy; the commands of `causeway-mlx5` change the objects of an adapter. Messages
+//! are executed by [`Subnet::progress`] in [`crate::engine`]. A queue pair that is reset or
+//! destroyed, also with its adapter, gets no completions; a message that it was sending is cut, and
+//! the peer's receive work request is flushed with the peer in the error state. Messages of others
+//! to a queue pair that does not exist or does not receive, the error state included, find no
+//! responder: reliable requests wait as unanswered, unreliable messages and datagrams are lost.
 
 use crate::adapter::{Adapter, AdapterConfig, AdapterId, Retired};
 use crate::engine::{Observer, Responder, Scratch};
@@ -107,8 +107,9 @@ impl<Q: Queues> Subnet<Q> {
     }
 
     /// Takes all queue pairs, regions, limits and memberships out of an adapter: a device reset.
-    /// The time follows from the memberships alone. Returns the objects, or keeps them for
-    /// [`Self::cut_retired`] if messages of them may have to be ended.
+    /// The time follows from the memberships, sessions and lent regions, and from the messages of
+    /// the oldest reset if [`RETIRED_MAX`] resets have messages left. Returns the objects, or keeps
+    /// them for [`Self::cut_retired`] if messages of them may have to be ended.
     #[must_use = "the drop takes time for each object"]
     pub fn clear(&mut self, id: AdapterId) -> Option<Retired> {
         self.groups.forget(id);
@@ -213,7 +214,8 @@ impl<Q: Queues> Subnet<Q> {
     ///
     /// [`State::Error`] makes the queue pair due ([`Self::next_due`]); [`Self::progress`] then
     /// flushes its work requests. [`State::Reset`] forgets all work requests without completions;
-    /// the queues of the adapter must forget theirs too.
+    /// the queues of the adapter must forget theirs too. `change` has no effect with these two
+    /// states.
     ///
     /// # Errors
     /// [`QueuePairError`]; nothing has changed.

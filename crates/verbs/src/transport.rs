@@ -5,12 +5,13 @@
 //! without this module (`crate::multicast`). [`Local`] finds the adapters of the same subnet in
 //! this process, and is the only implementation; it has no limit of its own ([`crate::Subnet`]
 //! has). Destinations on other hosts, and those that the group's policy denies ([`crate::policy`]),
-//! are refused with a [`Refusal`], which the queue pair keeps for the operator until its next
-//! message that finds a responder ([`crate::QueuePair::refusal`]). The requester sees lost packets:
-//! a reliable request waits, without end if its queue pair's timeout is 0, or else fails with
-//! [`crate::work::Status::RetryExceeded`]; an unreliable message or datagram succeeds. The engine
-//! looks an adapter up for each datagram, and for a connection when its peer is not known yet
-//! (`Route`) or adapters or policy have changed, in the dispatcher's thread that serves the subnet.
+//! are refused with a [`Refusal`], which the queue pair keeps for the operator
+//! ([`crate::QueuePair::refusal`]): until its next message that finds a responder, or, of
+//! datagrams, until a reset. The requester sees lost packets: a reliable request waits, without end
+//! if its queue pair's timeout is 0, or else fails with [`crate::work::Status::RetryExceeded`]; an
+//! unreliable message or datagram succeeds. The engine looks an adapter up for each datagram, and
+//! for a connection when its peer is not known yet (`Route`) or adapters or policy have changed, in
+//! the dispatcher's thread that serves the subnet.
 
 use std::collections::HashMap;
 

@@ -3,7 +3,8 @@
 //! A browser that follows such a name would let the stranger's page read the replies, as pages of
 //! one origin. A request is therefore served only if its Host is an IP address, `localhost`, or a
 //! name that the operator gave; the port is not compared, so that a forwarded port works. Names are
-//! compared without case and without a dot at the end. A request without the header is refused.
+//! compared without case; a dot at the end of the Host is ignored. A request without the header is
+//! refused.
 //!
 //! `site` asks for each request, in the thread of the connection, and answers a refused one with
 //! 421. Nothing is looked up or kept. `WebServer::start` bounds the number of names

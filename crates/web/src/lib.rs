@@ -12,14 +12,14 @@
 //!
 //! [`WebServer::start`] serves a listening socket of the caller, which restricts the process first.
 //! Browsers poll `/api/state` with an entity tag; the daemon is asked by one thread, whatever the
-//! number of browsers, and not at all without them. The process only reads: there is no request
-//! that changes anything, and the state names each field that it shows, without paths, keys and
-//! users.
+//! number of browsers, and not at all from 15 s after the last request on. The process only reads:
+//! there is no request that changes anything, and the state has no field for paths, keys and users;
+//! texts of faults, warnings and findings pass as they are.
 //!
-//! At most [`limits::WEB_CONNECTIONS_MAX`] (64) connections are served; a slow browser loses its
-//! connection to others that wait ([`causeway_http::tcp`]). Browsers must address the server by an
-//! IP address, `localhost` or a given name (DNS rebinding). There is no authentication and no TLS:
-//! who reaches the address sees the state.
+//! At most [`limits::WEB_CONNECTIONS_MAX`] (64) connections are served; a further one takes the
+//! place of a slow browser's, or is closed ([`causeway_http::tcp`]). Browsers must address the
+//! server by an IP address, `localhost` or a given name (DNS rebinding). There is no authentication
+//! and no TLS: who reaches the address sees the state.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,10 +1,11 @@
 //! Limits of the web page's server: counts, sizes and times, each a constant.
 //!
-//! At the limit of connections a slow browser loses its connection to others that wait, and a
-//! longer request is refused (`causeway_http`, with the values that `WebServer` passes). Further
-//! groups, pages of connections, talks and NICs are left out of the state; the page shows how many
-//! groups and talks. `causeway web` refuses a longer interval and further names. `sample`, `talks`
-//! and `state` read the limits of the state in the poller's thread, `poller` those of time.
+//! At the limit of connections a further one takes the place of a slow browser's or is closed, and
+//! a longer request is refused (`causeway_http`, with the values that `WebServer` passes). Further
+//! groups (their traffic), pages of connections, talks and NICs are left out of the state, which
+//! has the number of omitted groups and talks; the page shows only that there are more connections.
+//! `causeway web` refuses a longer interval and further names. `sample`, `talks` and `state` read
+//! the limits of the state in the poller's thread, `poller` those of time.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub const WEB_REQUEST_BYTES_MAX: usize = 16 * 1024;
 pub const INTERVAL_S_DEFAULT: u64 = 2;
 /// Longest interval of samples, in seconds.
 pub const INTERVAL_S_MAX: u64 = 60;
-/// Interval between the first sample and the second, from which rates are known.
+/// Longest interval between the first sample and the second, from which rates are known.
 pub const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after the last request of a browser in which the daemon is still sampled.
 pub const IDLE_TIME: Duration = Duration::from_secs(15);

@@ -6,7 +6,8 @@
 //! [`crate::state`] calls the functions for each port and link of a sample, in the poller's thread.
 //! They keep nothing: the poller keeps the sample before. The caller passes a positive period. A
 //! sum that exceeds 64 bits is cut; there is no other error. Counters are found by name: those of a
-//! kind that the lists do not name have no rate.
+//! kind that the lists do not name have no rate, and drops are those that begin with `drop_` or
+//! `reject_`.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,8 @@ pub fn seconds_between(before: &InfoView, now: &InfoView) -> Option<f64> {
     (before.pid == now.pid && seconds > 0.0).then_some(seconds)
 }
 
-/// Returns whether a counter counts drops of frames or rejected connects.
+/// Returns whether a counter counts drops of frames or rejected connects, by its first word. Those
+/// of stream and datagram ports (`receive_drop_`, `transmit_drop_`) are not recognised.
 pub fn is_drop(counter: &str) -> bool {
     counter.starts_with("drop_") || counter.starts_with("reject_")
 }

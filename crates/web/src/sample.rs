@@ -1,9 +1,10 @@
 //! A sample of the daemon: all views that the page shows, read one after the other.
 //!
 //! A sample is a fixed number of requests, one for each of at most [`TRAFFIC_GROUPS_MAX`] (64)
-//! groups, and at most [`CONNECTION_PAGES_MAX`] (8) pages of connections. Views that a daemon
-//! refuses, because a service or a group is missing or has no ports, are empty; any other failed
-//! request fails the sample.
+//! groups, and at most [`CONNECTION_PAGES_MAX`] (8) pages of connections. Views of links,
+//! dispatchers, peers, traffic and connections that a daemon refuses, because a service or a group
+//! is missing or has no ports, are empty; any other failed request, a refused view of the process,
+//! the ports or the groups included, fails the sample.
 //!
 //! [`crate::poller`] takes a sample each interval, in its thread, and waits for each reply as long
 //! as the [`ControlSource`] does. The views are not of one moment: the daemon goes on in between.

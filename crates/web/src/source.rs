@@ -1,9 +1,9 @@
 //! The interface to causewayd: requests to its control socket, and findings about its state.
 //!
-//! `causeway` implements it with its client and the checks of `causeway doctor`; tests use the same
-//! daemon. The page only reads: the trait has no request that changes anything. The poller calls it
-//! in its thread, one request at a time, and waits for each; how long, the implementation decides.
-//! An error fails the sample, and the next interval tries again.
+//! `causeway` implements it with its client and the checks of `causeway doctor`. The page only
+//! reads: the trait has no request that changes anything. The poller calls it in its thread, one
+//! request at a time, and waits for each; how long, the implementation decides. An error fails the
+//! sample, and the next interval tries again.
 
 use causeway_model::{InfoView, Textual};
 use serde::Serialize;

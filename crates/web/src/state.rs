@@ -1,8 +1,9 @@
 //! The state that browsers get as JSON: `GET /api/state`.
 //!
 //! [`Daemon::of`] selects from a [`Sample`] and computes rates from the sample before. Every field
-//! is named here: paths, keys, users and passwords of configurations are left out, whatever keys a
-//! newer daemon adds. The page is the only reader; the form may change with each release.
+//! is named here: paths, keys, users and passwords of configurations have none, whatever keys a
+//! newer daemon adds. Texts of faults, warnings, reasons and findings pass as they are. The page is
+//! the only reader; the form may change with each release.
 //!
 //! [`crate::poller`] computes a state after each sample, in its thread, and keeps the JSON. At most
 //! 2,000 talks ([`crate::talks`]) and [`NICS_MAX`] (2,000) NICs are in it; further NICs are missing
@@ -31,7 +32,7 @@ pub struct State {
     pub interval_ms: u64,
     /// Name of this host.
     pub host: String,
-    /// Why the daemon does not answer; the remaining fields are then those of the last sample.
+    /// Why the daemon does not answer; `daemon` is then that of the last sample, without rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The daemon; absent before its first answer.

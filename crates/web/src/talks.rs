@@ -3,7 +3,8 @@
 //!
 //! A frame's destination address belongs to the port with this address, or to the port or link that
 //! sends from it. Frames to several receivers and to unknown addresses have no pair. Both
-//! directions of a pair, and all of its addresses and connections, are one [`Talk`].
+//! directions of a pair, and all of its addresses and connections, are one [`Talk`] of each kind.
+//! Frames of a member to itself are left out.
 //!
 //! [`crate::state`] calls [`talks`] once for a sample, in the poller's thread. At most
 //! [`TALKS_MAX`] (2,000) pairs are returned, the busiest first, with the number of the others.

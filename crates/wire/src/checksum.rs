@@ -1,12 +1,13 @@
 //! The internet checksum (RFC 1071), also over pieces of odd length, and its incremental update
 //! (RFC 1624).
 //!
-//! Used where a checksum offload of a frame is completed in software ([`crate::virtio_net`] for
-//! `ethernet`, `link`, `mlx5`), where `mlx5` reports checksums of received frames, and where ECN
-//! changes an IPv4 header ([`crate::ecn`]). The module sums private bytes; it finds no headers and
-//! verifies no packet. The sum of one piece is exact up to about 128 GiB. The incremental update
-//! yields a valid checksum only if the old checksum was valid. Ethernet's CRC and other checksums
-//! are not here. Callers run in a dispatcher's turn; no call fails.
+//! Used where a checksum offload of a frame is completed in software ([`crate::virtio_net`]), where
+//! `mlx5` reports checksums of received frames, and where ECN ([`crate::ecn`]) or an exchange of
+//! addresses ([`crate::exchange`]) changes a packet, and for the IPv4 headers that `mlx5` and
+//! `hca::packets` make. The module sums private bytes; it finds no headers and verifies no packet.
+//! The sum of one piece is exact up to 16 GiB. The incremental update yields a valid checksum only
+//! if the old checksum was valid. Ethernet's CRC and other checksums are not here. Callers run in a
+//! dispatcher's turn; no call fails.
 
 use crate::field::Writer;
 
@@ -138,8 +139,8 @@ fn sum_words(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Sums a block a step in eight independent lanes, which compilers vectorize. A lane holds 2^32
-/// words before it can overflow: 16 GiB a lane.
+/// Sums a block a step in eight independent lanes, which compilers vectorize. The sum of the lanes
+/// holds 2^32 words before it can overflow: 16 GiB.
 fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
     let mut lanes = [0_u64; BLOCK / 4];
     for block in blocks {

@@ -9,8 +9,9 @@
 //! [`Unmarkable`]: `link` drops the frame and counts it. A frame that was sent in fragments has the
 //! ECN of all of them ([`Ecn::join`]). IP is found behind at most two VLAN tags; a frame without IP
 //! has class 0 and is not changed. This module sets no marks of its own and reads no socket
-//! options. Caller: `link` (tunnels, VXLAN, VNET's bare frames, reassembly). The class is read in
-//! the thread of the sending group; marks are combined in the shard of links.
+//! options. Caller: `link` (tunnels, VXLAN, VNET's bare frames, reassembly); `model` uses
+//! [`ECN_MASK`]. The class is read in the thread of the sending group; marks are combined in the
+//! shard of links.
 
 use crate::checksum;
 use crate::ethernet::{Header, TYPE_IPV4, TYPE_IPV6};

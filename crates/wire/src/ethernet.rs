@@ -4,10 +4,10 @@
 //!
 //! At most [`TAGS_MAX`] (2) tags are parsed; the EtherType behind them may be that of a third tag.
 //! Addresses are not checked (a group address as source is parsed), and neither are the length of a
-//! frame and its CRC, which virtio frames do not have. [`numbers`] is the fast path of the switch;
-//! [`Header`] serves all other uses. A frame that ends within the header or a tag is an error of
-//! [`Header::parse`]; [`crate::frame`] takes it as a frame of an unknown protocol if the header is
-//! whole. Callers run in a dispatcher's turn.
+//! frame and its CRC, which virtio frames do not have. [`numbers`] is for the fast path of the
+//! switch and the check of addresses in `tap`; [`Header`] serves all other uses. A frame that ends
+//! within the header or a tag is an error of [`Header::parse`]; [`crate::frame`] takes it as a
+//! frame of an unknown protocol if the header is whole. Callers run in a dispatcher's turn.
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -1,5 +1,5 @@
-//! Sequential reading and writing of fixed-size fields, without indexing: the base of every format
-//! of this crate.
+//! Sequential reading and writing of fixed-size fields, without indexing: the base of the formats
+//! of this crate; those of `mlx5` have a module of their own.
 //!
 //! [`Reader::new`] checks once that the header is complete; reads past its end yield zeroes, and
 //! writes past the end of a [`Writer`] are omitted, so neither panics. Values are never checked

@@ -1,12 +1,14 @@
 //! Positions of the network and transport headers of an Ethernet frame.
 //!
-//! Used on every frame that a guest sends and every frame from a link, before it is forwarded. A
-//! switch forwards frames of unknown protocols, so the only error is a frame without an Ethernet
-//! header. Segmentation offloads, however, are accepted only for frames whose headers were found
-//! (see [`crate::virtio_net`]). Checksums and addresses are not verified here. At most
-//! [`HEADERS_MAX`] (192) bytes are needed; a header that is not complete in the given bytes counts
-//! as not found. Callers: `ethernet` and `mlx5` (all frames), `link` (offloads, segment sizes,
-//! choice of a UDP source port by flow). All run in a dispatcher's turn.
+//! Used on each frame from a link or a station and each that an adapter receives. A frame of a
+//! virtio guest is parsed only if that is necessary, for example for an offload, a VLAN tag or a
+//! choice of queue by flow. A switch forwards frames of unknown protocols, so the only error is a
+//! frame without an Ethernet header. Segmentation offloads, however, are accepted only for frames
+//! whose headers were found (see [`crate::virtio_net`]). Checksums and addresses are not verified
+//! here. At most [`HEADERS_MAX`] (192) bytes are needed; a header that is not complete in the given
+//! bytes counts as not found. Callers: `ethernet`, `mlx5`, `link` (offloads, segment sizes, choice
+//! of a UDP source port by flow), `fabric::capture` (filters), `tap` (frames that it cuts). All run
+//! in a dispatcher's turn.
 
 use crate::field::Truncated;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};

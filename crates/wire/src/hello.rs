@@ -7,7 +7,8 @@
 //! daemon to a segment. A frame of another type or version is [`Error::Foreign`], and further
 //! rivals are left out. A hello that is cut off or foreign is ignored. Hellos have no
 //! authentication. This module reads and writes single hellos; `ethernet::standby` sends and
-//! receives them, in the thread of the group's shard, and decides which link stops forwarding.
+//! receives them, in the thread of the group's shard, and decides which link stops forwarding;
+//! `hca::switch` recognises their address.
 
 use crate::ethernet;
 use crate::field::{Reader, Truncated, Writer};

@@ -5,8 +5,8 @@
 //! header. It checks neither the checksum nor that the packet is complete: the frame may be longer
 //! (padding) or shorter. Fragments are parsed like other packets and never reassembled. A header
 //! that fails a check is an error: a frame that requests segmentation is then dropped, any other is
-//! forwarded as a frame of an unknown protocol. Callers: [`crate::frame`] and `mlx5` (rules and
-//! offloads); [`crate::ecn`] reads its two fields itself. All run in a dispatcher's turn.
+//! forwarded as a frame of an unknown protocol. Callers: [`crate::frame`], [`crate::exchange`] and
+//! `mlx5` (rules); [`crate::ecn`] reads its two fields itself. All run in a dispatcher's turn.
 
 use crate::checksum;
 use crate::field::{Reader, Truncated, Writer};

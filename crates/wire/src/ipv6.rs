@@ -3,8 +3,8 @@
 //!
 //! The walk skips at most [`EXTENSIONS_MAX`] (8) extension headers; more are an error, and the
 //! frame is forwarded like a frame of an unknown protocol. Jumbograms (payload length 0) and the
-//! content of extension headers are not interpreted. Callers: [`crate::frame`] and `mlx5` (rules
-//! and offloads). All run in a dispatcher's turn.
+//! content of extension headers are not interpreted. Callers: [`crate::frame`], [`crate::exchange`]
+//! and `mlx5` (rules and offloads). All run in a dispatcher's turn.
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -3,9 +3,10 @@
 //! The lowest floor: every crate that reads or writes a packet, a virtio header or a message of a
 //! local socket imports these modules; this crate imports no other crate of the workspace. It must
 //! not perform I/O, read a clock or touch shared memory: a caller copies bytes into private memory
-//! first, once. No module contains `unsafe`, and only [`pcapng`] and [`deframer`] allocate.
+//! first, once. No module contains `unsafe`, and only [`pcapng`], [`vsock_monitor`] (both append to
+//! a vector of the caller) and [`deframer`] allocate.
 //!
-//! Each format is one module of the same shape: `parse` reads private bytes and returns a checked
+//! Most formats are modules of the same shape: `parse` reads private bytes and returns a checked
 //! value or a typed error, `emit` writes the value, and `parse(emit(x)) == x`. No parser panics on
 //! any input. A parser checks the fields of one header; checks that need state (a session, a
 //! window, a sequence number) belong to the caller.

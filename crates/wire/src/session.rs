@@ -32,7 +32,9 @@
 //! deregistration of rings closes their endpoint, one of a region releases the region, as if the
 //! process had asked for it before: requests to close and to release have no answer that it could
 //! wait for. A change of the guest's memory map ends the session. This module encodes and decodes
-//! single messages; the receiver ends the session after an [`Error`].
+//! single messages; the receiver ends the session after an [`Error`]. Users are `hca`, which opens
+//! the offer, and `mx`, in their dispatchers' turns, and the process (`clients/endpoint`), in the
+//! thread that holds the endpoint.
 
 use crate::field::{Reader, Writer};
 use crate::local::{self, ClientMessage, DaemonMessage, Error};

@@ -4,8 +4,8 @@
 //! and a wrong checksum, are left to the caller. If the header is cut off, a frame that requests
 //! segmentation is dropped, and any other is forwarded. Ports and payload are not interpreted, and
 //! sockets are not involved (the UDP sockets of links are in `fabric`). Callers: [`crate::frame`],
-//! after the IP header was found, and `mlx5` (rules, hashes and checksums). All run in a
-//! dispatcher's turn.
+//! after the IP header was found, `mlx5` (rules, hashes and checksums) and `hca::packets`
+//! (captures). All run in a dispatcher's turn.
 
 use crate::field::{Reader, Truncated, Writer};
 

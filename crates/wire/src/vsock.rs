@@ -5,9 +5,9 @@
 //! The parser checks the length alone. Type, operation, CIDs, flags and `len` may have any value;
 //! the data behind the header is not read. `socket` answers an unknown type, operation or
 //! destination with a reset, and stops the port of a guest whose packet is cut off, announces more
-//! data than it has, or names another guest as its source. Names and numbers are those of the
-//! specification. `socket` runs in a dispatcher's turn; native frontends (`attach::native`) use the
-//! format in their own threads.
+//! data than it has or than 64 KiB, or names another source than the port's CID. Names and numbers
+//! are those of the specification. `socket` runs in a dispatcher's turn; native frontends
+//! (`attach::native`) use the format in their own threads.
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -67,7 +67,7 @@ pub fn pad(bytes: &[u8]) -> Pad {
     cut(bytes, usize::MAX / 2)
 }
 
-/// Returns memory with these bytes in segments of `cut` bytes.
+/// Returns memory with these bytes in segments of `cut` bytes, which must not be 0.
 pub fn cut(bytes: &[u8], cut: usize) -> Pad {
     Pad { bytes: bytes.to_vec(), cut, lost: None, back: Back::default() }
 }

@@ -1,10 +1,11 @@
-//! A model of the operations of two endpoints: every message arrives when both make progress.
+//! A model of the operations of two endpoints: a message to the other endpoint arrives when both
+//! make progress, a message to the sender itself at once.
 //!
 //! The model has no timing, no limits of queues and no lost peers: it predicts which messages match
 //! and which bytes arrive, not when. A test runs the same operations on the model and on a real
-//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics. Operations
-//! on an index that does not exist have no effect. Users: random tests of `message` and a fuzz
-//! target, in one thread.
+//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics. `Cancel` and
+//! `Forget` of an index that does not exist have no effect; an endpoint other than 0 and 1 panics.
+//! Users: random tests of `message` and a fuzz target, in one thread.
 
 use causeway_channel::Layout;
 use causeway_message::library::{LibraryOptions, Partner, RequestId};

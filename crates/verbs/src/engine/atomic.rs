@@ -8,11 +8,12 @@
 //! is no longer granted, the request fails with [`Status::LocalProtection`] although the operation
 //! was performed.
 //!
-//! Only reliable connections have atomic operations, and only if queue pair and region of the
-//! responder permit them: else the request fails with [`Status::RemoteInvalidRequest`] or
-//! [`Status::RemoteAccess`], and both queue pairs move to the error state. `connected.rs` calls
-//! this module after it has found the responder. Masked operations and operands of other lengths
-//! are not supported. All of it runs in the dispatcher's thread that serves the subnet.
+//! Only reliable connections have atomic operations; others, and inline data, fail with
+//! [`Status::LocalQueuePairOperation`]. If queue pair or region of the responder does not permit
+//! them, the request fails with [`Status::RemoteInvalidRequest`] or [`Status::RemoteAccess`], and
+//! both queue pairs move to the error state. `connected.rs` calls this module after it has found
+//! the responder. Masked operations and operands of other lengths are not supported. All of it runs
+//! in the dispatcher's thread that serves the subnet.
 
 use causeway_memory::{Cursor, Map, OutOfGrant};
 

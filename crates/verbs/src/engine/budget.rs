@@ -1,13 +1,14 @@
 //! The bound of the work that a call of the engine does.
 //!
-//! `causeway-mlx5` makes a budget for each call of [`crate::Subnet::progress`] from the time that
-//! is left in the turn of `causeway-hca`. The engine takes a message for each work request that it
-//! begins, tries again after a wait, or flushes, and the bytes that it copies; a delivery to a
-//! multicast member takes bytes in place of a message. A connected message is cut where the bytes
-//! end and continues in a later call. Datagrams and page lists are copied whole, so that they may
-//! exceed the rest of the bytes by one datagram or list; the budget then is spent, never negative.
-//! A spent budget is no error: the call returns, and the work waits for the next call. A budget is
-//! a value of the dispatcher's thread that serves the subnet.
+//! `causeway-hca` makes a budget from the time that is left in its turn; `mlx5::poll` gives each
+//! call of [`crate::Subnet::progress`] a part of it. The engine takes a message for each work
+//! request that it begins, tries again after a wait, or flushes, and the bytes that it copies; a
+//! delivery to a multicast member takes bytes in place of a message. Checks of the policy,
+//! scattered memory and copies for captures take bytes too. A connected message is cut where the
+//! bytes end and continues in a later call. Datagrams and page lists are copied whole, so that they
+//! may exceed the rest of the bytes; the budget then is spent, never negative. A spent budget is no
+//! error: the call returns, and the work waits for the next call. A budget is a value of the
+//! dispatcher's thread that serves the subnet.
 
 /// The work that a call may do: messages that it may begin and bytes that it may copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,15 +4,18 @@
 //! a target) that receives and names the requester as its own peer. Without such a peer, a reliable
 //! request waits (`wait.rs`) and fails with [`Status::RetryExceeded`] unless the peer appears in
 //! time (without end if the requester's timeout is 0); an unreliable message is lost and succeeds.
-//! Reads and sends with invalidation need a reliable connection, and a read has no inline data;
-//! else the request fails with [`Status::LocalQueuePairOperation`].
+//! A request to the service of the own adapter goes to `session.rs`. Reads, atomic operations and
+//! sends with invalidation need a reliable connection, and the first two have no inline data; else
+//! the request fails with [`Status::LocalQueuePairOperation`].
 //!
-//! The requester's memory is checked before the responder's, and both before a receive work request
-//! is taken, as far as the first step reaches; a message of more than a step (64 KiB), or of more
-//! than 16 segments, is checked as a whole. A message that fails later leaves the bytes of its
-//! earlier steps in the responder's memory. [`Subnet::progress`] calls this module for each work
-//! request of a connected queue pair, again after a spent budget or a wait. All of it runs in the
-//! dispatcher's thread that serves the subnet.
+//! The requester's memory is checked before the responder's, and before a send takes its receive
+//! work request, as far as the first step reaches; that of a message of more than a step (64 KiB)
+//! or of more than 16 segments as a whole. The responder's range of a write or read is checked as a
+//! whole beyond a step. A write with immediate data takes its receive work request after the last
+//! byte. A message that fails later leaves the bytes of its earlier steps in the responder's
+//! memory. [`Subnet::progress`] calls this module for each message of a connected queue pair, again
+//! after a spent budget or a wait. All of it runs in the dispatcher's thread that serves the
+//! subnet.
 
 use causeway_memory::Cursor;
 use causeway_memory::copy::{CopyError, copy};

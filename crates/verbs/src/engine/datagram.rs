@@ -4,11 +4,11 @@
 //! The adapter is found by the Ethernet address; the queue pair by its number, where 1 is the
 //! general service interface, or, for number 0xffffff, all members of the multicast group of the
 //! GID. A datagram without a receiver is dropped and its work request succeeds: the receiver does
-//! not exist, does not receive, has another queue key, or has no receive work request (all
-//! [`crate::Counters::dropped`] of the receiver), or no adapter has the address
-//! ([`crate::Counters::unroutable`] of the sender). A multicast group without members, and a
-//! receiver whose receive queue is broken and then fails, are not counted. The sender gets its own
-//! datagram if it is a member and does not block these. No datagram waits.
+//! not exist, does not receive, has another queue key or no receive work request (all
+//! [`crate::Counters::dropped`] of the receiver), no adapter has the address, or the group's policy
+//! denies it (both [`crate::Counters::unroutable`] of the sender). A multicast group without
+//! members, and a receiver whose receive queue is broken and then fails, are not counted. The
+//! sender gets its own datagram if it is a member and does not block these. No datagram waits.
 //!
 //! An adapter sends datagrams to general service interfaces at a limited rate
 //! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any
@@ -298,7 +298,7 @@ impl<Q: Queues> Subnet<Q> {
 
 impl<Q: Queues> Adapter<Q> {
     /// Takes a datagram to a general service interface from the adapter's rate. Returns false if
-    /// none is left; the datagram is then counted as dropped.
+    /// none is left; the datagram is then counted as throttled.
     fn take_general(&mut self, now_ns: u64) -> bool {
         let used_ns = self.general_used_ns.max(now_ns).saturating_add(GENERAL_INTERVAL_NS);
         let burst_ns = GENERAL_INTERVAL_NS.saturating_mul(GENERAL_BURST);

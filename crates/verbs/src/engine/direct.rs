@@ -2,13 +2,14 @@
 //! most 64 KiB ([`STEP_BYTES_MAX`]) within the budget, is not inline, and lies in adjacent pages of
 //! the guest on both sides.
 //!
-//! All other messages, and all errors, take the ordinary path of `connected.rs`, which checks again
-//! and finds the reason. The direct path therefore has no effect before it has checked everything,
-//! except that a send has taken its receive work request, which the ordinary path continues with,
-//! and that a copy that failed in the middle is done again. It checks the same keys, domains and
-//! rights. Requests that waited, and the first message to a responder that is only ready to
-//! receive, take the ordinary path. `connected.rs` calls [`Subnet::copy_direct`] once for each new
-//! message. All of it runs in the dispatcher's thread that serves the subnet.
+//! All other messages, and all errors but those of taking a receive work request, take the ordinary
+//! path of `connected.rs`, which checks again and finds the reason. The direct path therefore has
+//! no effect before it has checked everything, except that a send has taken its receive work
+//! request, which the ordinary path continues with, and that a copy that failed in the middle is
+//! done again. It checks the same keys, domains and rights. Requests that waited, and the first
+//! message to a responder that is only ready to receive, take the ordinary path. `connected.rs`
+//! calls [`Subnet::copy_direct`] once for each new message. All of it runs in the dispatcher's
+//! thread that serves the subnet.
 
 use causeway_memory::copy::copy_range;
 

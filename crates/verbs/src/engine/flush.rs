@@ -3,9 +3,10 @@
 //! A queue pair in [`State::Error`] completes its send and own receive work requests with
 //! [`Status::Flushed`], first the requests in progress; in [`State::SendQueueError`] the send work
 //! requests only. Entries of a shared receive queue stay for other queue pairs; the queue pair
-//! reports once that it has taken its last. Each flushed work request takes a message of the
-//! budget; a spent budget returns [`Progress::Yielded`], and the next call continues. A queue that
-//! cannot be read ends the flush, and its remaining work requests get no completions.
+//! reports once that it has taken its last. Each flushed work request but those in progress takes a
+//! message of the budget; a spent budget returns [`Progress::Yielded`], and the next call
+//! continues. A queue that cannot be read counts as empty: its remaining work requests get no
+//! completions.
 //!
 //! [`Subnet::progress`] calls [`Subnet::flush`] right after a failure, and for queue pairs that
 //! [`Subnet::next_due`] returned. Work requests that are posted later are flushed by a later call.

@@ -75,14 +75,14 @@ pub use wait::WaitReason;
 /// The state of a queue pair after a call of [`Subnet::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The send queue is empty, or all work requests are flushed. Work requests that are posted
-    /// later need another call.
+    /// The send queue is empty or drained, or all work requests are flushed. Work requests that are
+    /// posted later need another call.
     Idle,
     /// The budget is used up; work remains.
     Yielded,
     /// The responder is not ready. A call before the deadline tries again, which takes a message of
-    /// the budget; a call at the deadline fails the request. Without a deadline, the request waits
-    /// without end.
+    /// the budget; a call at the deadline fails the request unless the responder is ready. Without
+    /// a deadline, the request waits without end.
     Waiting {
         /// End of the waiting time.
         until_ns: Option<u64>,

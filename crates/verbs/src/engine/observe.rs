@@ -30,7 +30,7 @@ use crate::work::{AddressVector, NetworkHeader, Operation, Status};
 /// A queue pair of an observed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Ethernet address of the adapter; of a multicast group for its datagrams.
+    /// Ethernet address of the adapter; of a datagram's destination as the work request names it.
     pub mac: [u8; 6],
     /// GID, as the peer or the address vector has it; zero if the guest named none.
     pub gid: [u8; 16],
@@ -65,7 +65,7 @@ pub struct Observation {
     pub operation: Operation,
     /// Most payload bytes of a packet.
     pub mtu: u32,
-    /// Queue key of a datagram.
+    /// Queue key of a datagram, as the work request names it.
     pub queue_key: u32,
     /// Shared receive queue that a request of an extended reliable connection names.
     pub xrc_queue: u32,

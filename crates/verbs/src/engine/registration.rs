@@ -148,8 +148,8 @@ impl<Q: Queues> Adapter<Q> {
         bytes: u64,
         scratch: &mut Scratch,
     ) -> Result<(), Status> {
-        // The kernel's queue pair for registration has no protection domain: its lists lie in memory
-        // of any domain of the guest.
+        // The kernel's queue pair for registration has no protection domain: its lists lie in
+        // memory of any domain of the guest.
         let domain = match origin.kind {
             Kind::Registration => {
                 self.regions.get(segment.key).map_err(|_| Status::LocalProtection)?.domain

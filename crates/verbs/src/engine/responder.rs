@@ -14,9 +14,9 @@
 //!
 //! A message of an unreliable connection is lost and succeeds; `Request` and `Access` have no
 //! effect at its responder unless a receive work request was taken (InfiniBand specification,
-//! 9.9.3). Datagrams have rules of their own (`datagram.rs`). A message takes one receive work
-//! request, once; without one, a reliable message waits (`wait.rs`), others are dropped and
-//! counted.
+//! 9.9.3). Datagrams have rules of their own (`datagram.rs`). A send or a write with immediate data
+//! takes one receive work request, once; without one, a reliable message waits (`wait.rs`), others
+//! are dropped and counted.
 //!
 //! Other modules of the engine call the functions in the requester's [`Subnet::progress`]; the
 //! responder's owner need not be served. [`Subnet::modify`] to the reset state and
@@ -57,7 +57,7 @@ pub(super) struct Received {
     pub status: Status,
     /// Immediate data, or the key that the message invalidated, if any.
     pub data: ReceivedData,
-    /// Queue pair number of the requester; 0 if the message was not received.
+    /// Queue pair number of the requester; 0 for [`Self::failed`].
     pub source: u32,
     /// Network header of a datagram.
     pub network: Option<NetworkHeader>,

@@ -15,9 +15,9 @@
 //! | receive work request of a shared queue in progress | its queue pair holds it, and fills it with the next message |
 //!
 //! Numbers of messages have 16 bits, and the rule compares a single pair of them: the requester's
-//! present number and the responder's last. A queue pair that is reset continues its numbers. The
-//! time of a waiting request begins again; it does not pass while the peer's adapter is not
-//! restored yet (`wait.rs`). The module touches no guest memory.
+//! present number and the responder's last. A queue pair that is reset continues the numbers that
+//! it sends. The time of a waiting request begins again; it does not pass while the peer's adapter
+//! is not restored yet (`wait.rs`). The module touches no guest memory.
 //!
 //! The caller reserves the number ([`Subnet::prepare_queue_pair`]), creates the queue pair, and
 //! calls [`Subnet::resume`] once before it executes work: a later call would begin the numbers

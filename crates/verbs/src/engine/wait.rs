@@ -5,14 +5,15 @@
 //! counted; the request fails after the time that all permitted retries would take. For an
 //! unanswered request this time is at most [`RETRY_NS_MAX`] (120 s), and without end if the queue
 //! pair's timeout is 0. For a responder without a receive work request it is up to 6 times 655 ms,
-//! and without end if the retries are 7. A wait for another reason starts the time again. A request
-//! that would wait beyond the adapter's limit fails at once, with the status of exhausted retries.
+//! and without end if the retries are 7. A wait for room in a session (`session.rs`) has no end. A
+//! wait for another reason starts the time again. A request that would wait beyond the adapter's
+//! limit fails at once, with the status of exhausted retries.
 //!
 //! After a restart of the daemon, adapters are restored one after another. A request of a restored
-//! queue pair to an adapter that is not restored yet waits beside these times, until
-//! [`Adapter::await_peers`](crate::Adapter::await_peers) ends: its guest did not end the
-//! connection. Such requests do not count to the adapter's limit; each restored queue pair has one
-//! at most.
+//! queue pair to an adapter that is not restored yet, or that the rules do not permit yet, waits
+//! beside these times, until [`Adapter::await_peers`](crate::Adapter::await_peers) ends: its guest
+//! did not end the connection. Such requests do not count to the adapter's limit; each restored
+//! queue pair has one at most.
 //!
 //! A waiting request blocks the later requests of its queue pair, and no other queue pair. A reset
 //! or destruction of the queue pair ends the wait without a completion. The dispatcher polls it in

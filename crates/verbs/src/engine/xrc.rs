@@ -12,8 +12,8 @@
 //! [`Status::RemoteInvalidRequest`], the target reports an invalid request, and both queue pairs
 //! move to the error state. If the queue is destroyed while a message is under way, the message
 //! fails in the same way and its receive work request gets no completion. `connected.rs` selects
-//! the queue before each step of a message; there is no limit but that of the queues of the
-//! adapter. All of it runs in the dispatcher's thread that serves the subnet.
+//! the queue whenever it begins or continues a message; there is no limit but that of the queues of
+//! the adapter. All of it runs in the dispatcher's thread that serves the subnet.
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::responder::{Fault, Received};

@@ -10,8 +10,8 @@
 //! variable byte, and hold guest addresses of a single epoch. Regions of an adapter are changed by
 //! work requests (fast registration), choose their variable byte, and outlive epochs.
 //!
-//! Limits of an adapter ([`RegionLimits`]): by default 2^20 regions, 1 TiB of registered bytes, and
-//! 2^24 entries of page lists; `causeway-mlx5` sets the first two by the options of the port. A
+//! Limits of an adapter ([`RegionLimits`]): by default 2^20 - 2 regions, 1 TiB of registered bytes,
+//! and 2^24 entries of page lists; `causeway-mlx5` sets the first two by the options of the port. A
 //! registration or update beyond a limit is refused and changes nothing. Regions of all memory
 //! count the bytes of their range, none if they have no length. Whether the holder of a key may use
 //! it is decided by the domain and the rights, not by the secrecy of the key: keys can be guessed.
@@ -51,7 +51,8 @@ pub enum RegionError {
     /// A limit of the adapter is reached.
     #[error("the adapter has no room for the region: {0}")]
     Limit(&'static str),
-    /// The region's addresses wrap, its page size is not supported, or its page list is short.
+    /// The region's addresses wrap, its page size is not supported, or its page list exceeds its
+    /// capacity.
     #[error("the region is malformed: {0}")]
     Malformed(&'static str),
     /// No region has the key.

@@ -8,7 +8,8 @@
 //! with [`RegionError::State`]. A destroyed or free region fails the next step of a message in
 //! progress; bytes that were copied stay. Regions of all memory ([`RegionMemory::Whole`]) cannot be
 //! updated or invalidated. The thread that serves the subnet is the only user. Nothing here touches
-//! guest memory or checks grants, or waits for users of a region.
+//! guest memory or checks grants. An operation that ends or changes a lent region waits until its
+//! users outside of the engine have let go ([`Revocation::revoke`]).
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -128,12 +129,13 @@ impl Regions {
     }
 
     /// Lends bytes of a region to a user outside of the engine, as [`Self::resolve_some`] resolves
-    /// them. The user is called before a destruction, invalidation or change of the region returns,
-    /// and once only.
+    /// them. The user is called before a destruction, invalidation or change of the region, or a
+    /// reset of the adapter, returns, and once only.
     ///
     /// # Errors
-    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have more
-    /// than `most` pages, or the region has [`LENDS_PER_REGION_MAX`] (64) users. Nothing is lent then.
+    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have
+    /// more than `most` pages, or the region has [`LENDS_PER_REGION_MAX`] (64) users. Nothing is
+    /// lent then.
     pub fn lend(
         &mut self,
         key: u32,

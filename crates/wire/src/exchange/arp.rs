@@ -2,8 +2,8 @@
 //! hardware address. VMMs send RARP after a migration or restore, with the address of the device.
 //!
 //! A packet of other lengths or types, or one that is cut off, keeps its content. The operation is
-//! not checked, and neither are the IP addresses. `super` calls the module for each frame of a port
-//! with `guest_mac`, in the dispatcher's turn.
+//! not checked, and neither are the IP addresses. `super` calls the module for each ARP or RARP
+//! frame of a port with `guest_mac`, in the dispatcher's turn.
 
 use super::MacExchange;
 

@@ -5,8 +5,8 @@
 //! would get an answer by unicast. Options are not changed, the client identifier (option 61)
 //! included: a server that finds a client identifier does not use `chaddr` to tell clients apart
 //! (RFC 2131, 4.2), so clones need different client identifiers, or none. `super` calls the module
-//! for each frame of a port with `guest_mac`, in the dispatcher's turn; a packet that is cut off
-//! keeps its content.
+//! for each UDP datagram over IPv4 of a port with `guest_mac`, in the dispatcher's turn; only
+//! datagrams between the ports 67 and 68 are changed; a packet that is cut off keeps its content.
 
 use super::{MacExchange, put_u16, u16_at, updated};
 use crate::{ipv4, udp};

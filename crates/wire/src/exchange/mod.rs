@@ -19,11 +19,11 @@
 //! # Limits
 //! IP addresses are never changed, and so are addresses in other places: DHCP options (client
 //! identifier), DHCPv6 DUIDs, LLDP, spanning tree, MACsec, packets inside tunnels, and addresses
-//! that an interface identifier of IPv6 contains. Fragments, ND behind extension headers, frames
-//! with more than two tags, and fields behind the first [`HEADERS_MAX`](crate::frame::HEADERS_MAX)
-//! (192) bytes keep their content; the Ethernet header of these frames is exchanged. Secure
-//! neighbour discovery (RFC 3971) signs its options, so a signed message with an exchanged option
-//! is invalid.
+//! that an interface identifier of IPv6 contains. Fragments, ND behind extension headers or with a
+//! hop limit other than 255, frames with more than two tags, and fields behind the first
+//! [`HEADERS_MAX`](crate::frame::HEADERS_MAX) (192) bytes keep their content; the Ethernet header
+//! of these frames is exchanged. Secure neighbour discovery (RFC 3971) signs its options, so a
+//! signed message with an exchanged option is invalid.
 //!
 //! # Properties
 //! The exchange is its own inverse: applied twice, it restores every byte (an ICMPv6 checksum of

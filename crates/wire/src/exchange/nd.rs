@@ -4,8 +4,8 @@
 //!
 //! The walk ends at an option of length 0, at an option that the given bytes do not hold, and at
 //! the end of the packet by its own length. An option of another length than 8 bytes holds no
-//! Ethernet address and is not changed. `super` calls the module for each frame of a port with
-//! `guest_mac`, in the dispatcher's turn.
+//! Ethernet address and is not changed. `super` calls the module for each ICMPv6 packet with a hop
+//! limit of 255 of a port with `guest_mac`, in the dispatcher's turn.
 
 use super::{MacExchange, put_u16, u16_at, updated};
 use crate::ipv6::HEADER_LEN;

@@ -8,13 +8,13 @@
 //! device writes the output, and the byte at [`STATUS_OFFSET`] last.
 //!
 //! The device (`mlx5::command::queue`) parses entries and follows the chains, and writes outputs;
-//! the tests of `mlx5` are the driver. This module checks lengths only and follows no chain. The
-//! device bounds the input to 1 MiB + 4 KiB and the output to 64 KiB, and checks neither signatures
-//! (the capability `command_checksum` is 0) nor the token, index and alignment of mailboxes: it
-//! never answers [`DeliveryStatus::Signature`], [`DeliveryStatus::Token`] or
-//! [`DeliveryStatus::BlockNumber`]. [`DeliveryStatus`] reports that a command could not be read or
-//! answered; the result of an executed command is its [`Status`]. The device runs in the
-//! dispatcher's turn.
+//! drivers ([`super`]) do the reverse. This module checks lengths only and follows no chain. The
+//! device bounds the input to 8 KiB, with a page list to 1 MiB + 4 KiB, and the output to 64 KiB,
+//! and checks neither signatures (the capability `command_checksum` is 0) nor the token, index and
+//! alignment of mailboxes: it never answers [`DeliveryStatus::Signature`],
+//! [`DeliveryStatus::Token`] or [`DeliveryStatus::BlockNumber`]. [`DeliveryStatus`] reports that a
+//! command could not be read or answered; the result of an executed command is its [`Status`]. The
+//! device runs in the dispatcher's turn.
 
 use super::field::{at, codes, layout};
 

@@ -3,11 +3,12 @@
 //!
 //! Guests send the inputs; the device (`mlx5::ethernet::command::counter`) answers. The module
 //! counts nothing and checks lengths only. Of the virtual port the device fills all counters but
-//! those of RDMA multicast, which stay 0; *RDMA* there means messages of queue pairs, because no
-//! packet exists between two adapters of a host. Of a set it fills [`QueueOutput::out_of_buffer`]
-//! alone, with the frames of Ethernet receive queues: messages of queue pairs are not counted in
-//! sets. It ignores requests to clear (`clears`): drivers of a virtual function compute
-//! differences. Counters wrap around at their width. The device runs in the dispatcher's turn.
+//! those of RDMA multicast and the bytes of errors, which stay 0; *RDMA* there means messages of
+//! queue pairs, because no packet exists between two adapters of a host. Of a set it fills
+//! [`QueueOutput::out_of_buffer`] alone, with the frames of Ethernet receive queues: messages of
+//! queue pairs are not counted in sets. It ignores requests to clear (`clears`): drivers of a
+//! virtual function compute differences. Counters wrap around at their width. The device runs in
+//! the dispatcher's turn.
 
 use super::field::{at, layout};
 

@@ -6,13 +6,13 @@
 //! [`EventDoorbell`], treats event queues as always armed, and bounds the events in flight: a
 //! completion queue has at most one until the driver arms it again (`mlx5::event_queue`).
 //!
-//! The device parses contexts and emits entries ([`Event::to_bytes`]); guest drivers, and the tests
-//! of `mlx5`, parse entries. This module checks neither sizes nor vectors nor overruns. The device
-//! emits the events of completion queues, queue pairs, shared receive queues and commands; types of
-//! path migration, page requests, page faults, ports and the virtual port are only described.
-//! Errors of completion queues always carry [`CompletionQueueFault::Overrun`], also if the memory
-//! could not be written. An event whose type no queue selects in its mask is lost and counted. The
-//! device runs in the dispatcher's thread.
+//! The device parses contexts and emits entries ([`Event::to_bytes`]); drivers ([`super`]) parse
+//! entries. This module checks neither sizes nor vectors nor overruns. The device emits the events
+//! of completion queues, queue pairs, shared receive queues and commands; types of path migration,
+//! page requests, page faults, ports and the virtual port are only described. Errors of completion
+//! queues always carry [`CompletionQueueFault::Overrun`], also if the memory could not be written.
+//! An event whose type no queue selects in its mask is lost and counted. The device runs in the
+//! dispatcher's thread.
 
 use super::field::{Value as _, at, codes, layout};
 use crate::Truncated;

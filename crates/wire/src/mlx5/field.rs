@@ -1,4 +1,4 @@
-//! Bit fields of the device's formats: the base of every module of [`super`].
+//! Bit fields of the device's formats: the base of the modules of [`super`].
 //!
 //! All fields are big-endian. [`at`] names a field as the documents of the format do: byte offset,
 //! bit offset counted from that byte's most significant bit, and width. `layout!` makes a structure

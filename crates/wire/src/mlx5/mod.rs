@@ -2,12 +2,13 @@
 //!
 //! The emulated device (`causeway-mlx5`) is the only user in the daemon: it parses commands and
 //! work queue entries and emits outputs, completions and events. The other side are the mlx5
-//! drivers of guests, which have definitions of their own, and drivers in this repository's tests
-//! and fuzz targets, which use these types in reverse. All fields are big-endian. Structures have
-//! public fields; `parse` ignores reserved bits, `emit` leaves them as they are, and codes that
-//! this crate does not know stay numbers. Only lengths are checked ([`crate::Truncated`]); checks
-//! of values belong to the device, because nearly all depend on the state of an object. The device
-//! has RoCE alone: fields for InfiniBand links are described, and ignored or zero.
+//! drivers of guests, which have definitions of their own, and `causeway-mlx5-driver`, tests,
+//! benchmarks and fuzz targets of this repository, which use these types in reverse. All fields are
+//! big-endian. Structures have public fields; `parse` ignores reserved bits, `emit` leaves them as
+//! they are, and codes that this crate does not know stay numbers. Only lengths are checked
+//! ([`crate::Truncated`]); checks of values belong to the device, because nearly all depend on the
+//! state of an object. The device has RoCE alone: fields for InfiniBand links are described, and
+//! ignored or zero.
 //!
 //! | module | formats |
 //! |---|---|

@@ -5,12 +5,12 @@
 //! of a list have the same size, a power of two of at least [`PAGE_MIN`] (4,096) bytes. A queue
 //! begins inside of its first page: see [`buffer_offset`].
 //!
-//! Guests write the lists; the device parses them (`mlx5::page_list` for queues,
-//! `mlx5::command::memory_key` and `mlx5::send_entry` for memory keys), and its tests emit them.
-//! The flags are masked off and ignored: rights are those of the memory key. This module does not
-//! check that an address is aligned to the page size or granted, that the list is long enough for
-//! its object, or the page size; `mlx5::page_list` refuses a list that is too short, and pages
-//! above 2 GiB, and checks the grant at each access. The device runs in the dispatcher's turn.
+//! Drivers ([`super`]) write the lists; the device parses them (`mlx5::page_list` for queues,
+//! `mlx5::command::memory_key` and `mlx5::send_entry` for memory keys). The flags are masked off
+//! and ignored: rights are those of the memory key. This module does not check that an address is
+//! aligned to the page size or granted, that the list is long enough for its object, or the page
+//! size; `mlx5::page_list` refuses a list that is too short, and pages above 2 GiB, and checks the
+//! grant at each access. The device runs in the dispatcher's turn.
 
 /// Length of an entry, in bytes.
 pub const ENTRY_LEN: usize = 8;

@@ -8,10 +8,10 @@
 //! Guests write contexts; the device parses them (`mlx5::command::queue_pair` and
 //! `modify_queue_pair`), checks the objects that they name, and emits them for QUERY_QP. This
 //! module checks lengths only: not services, states, transitions or sizes. The device creates RC,
-//! UC, UD, QP1 and UMR queue pairs and refuses the other services with *bad parameter*. It applies
-//! of a path the destination's Ethernet address and GID and the acknowledgement time-out; it has no
-//! alternate path, signatures, rate limits or congestion notification, and ignores fields about
-//! them. Local identifiers of InfiniBand links are only described. The device runs in the
+//! UC, XRC, UD, QP1 and UMR queue pairs and refuses the other services with *bad parameter*. It
+//! applies of a path the destination's Ethernet address and GID and the acknowledgement time-out;
+//! it has no alternate path, signatures, rate limits or congestion notification, and ignores fields
+//! about them. Local identifiers of InfiniBand links are only described. The device runs in the
 //! dispatcher's turn.
 
 use super::field::{at, codes, layout};

@@ -1,9 +1,9 @@
 //! The segments of which work queue entries consist, each a multiple of [`UNIT`] (16) bytes.
 //!
-//! [`super::work_request`] puts segments together and re-exports them: guests and the tests of
-//! `causeway-mlx5` write entries; the device reads them after it has copied an entry to private
-//! memory. The functions check that segments are complete ([`Truncated`]), not keys, addresses,
-//! lengths of payloads, or the combination of segments.
+//! [`super::work_request`] puts segments together and re-exports them: drivers ([`super`]) write
+//! entries; the device reads them after it has copied an entry to private memory. The functions
+//! check that segments are complete ([`Truncated`]), not keys, addresses, lengths of payloads, or
+//! the combination of segments.
 //!
 //! The device ignores the fence and the signature of [`ControlSegment`], the rate, service level
 //! and local identifier of [`DatagramSegment`] (fields of InfiniBand links), and refuses entries of

@@ -2,10 +2,10 @@
 //! reserved keys.
 //!
 //! Guests send the inputs; the device (`mlx5::command::capability` and `trivial`) parses them and
-//! emits the outputs, and its tests do the reverse. Only lengths are checked here. The device
-//! supports version 1 alone ([`ISSI`]) and refuses another with *bad parameter*. It never asks for
-//! pages: QUERY_PAGES answers zero, and MANAGE_PAGES is accepted without effect. Its reserved local
-//! key is [`super::memory_key::RESERVED_LOCAL_KEY`]. The device runs in the dispatcher's turn.
+//! emits the outputs. Only lengths are checked here. The device supports version 1 alone ([`ISSI`])
+//! and refuses another with *bad parameter*. It never asks for pages: QUERY_PAGES answers zero, and
+//! MANAGE_PAGES is accepted without effect. Its reserved local key is
+//! [`super::memory_key::RESERVED_LOCAL_KEY`]. The device runs in the dispatcher's turn.
 
 use super::field::{at, layout};
 

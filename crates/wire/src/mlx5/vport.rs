@@ -2,10 +2,10 @@
 //! and its GID table (the RoCE source addresses).
 //!
 //! The device (`mlx5::command::vport`) parses the inputs and emits the outputs, in the dispatcher's
-//! thread; guest drivers and the tests of `causeway-mlx5` are the other side. Link state, NIC
-//! context, RoCE addresses and partition keys are served; [`HcaVportContext`] (InfiniBand links) is
-//! only described: the device has RoCE alone and answers QUERY_HCA_VPORT_CONTEXT,
-//! MODIFY_HCA_VPORT_CONTEXT and QUERY_HCA_VPORT_GID with *bad operation*.
+//! thread; drivers ([`super`]) are the other side. Link state, NIC context, RoCE addresses and
+//! partition keys are served; [`HcaVportContext`] (InfiniBand links) is only described: the device
+//! has RoCE alone and answers QUERY_HCA_VPORT_CONTEXT, MODIFY_HCA_VPORT_CONTEXT and
+//! QUERY_HCA_VPORT_GID with *bad operation*.
 //!
 //! This module checks lengths only ([`Truncated`]). It does not check codes, MTUs, indices of GIDs
 //! or whether a list has as many entries as its context counts. The device refuses with *bad

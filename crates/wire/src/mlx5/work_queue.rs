@@ -8,9 +8,9 @@
 //! Guests write contexts; the device parses them (`mlx5::ethernet::command::queue` and
 //! `mlx5::command::receive_queue`) and emits them for QUERY commands. This module checks lengths
 //! only. The device accepts Ethernet queues that are [`WorkQueueType::Cyclic`] and pools and XRC
-//! queues that are linked lists, with up to 2^15 entries or blocks; it refuses strides, hairpin
-//! queues and receive queues in a pool with *bad parameter*, and a link that leaves the ring breaks
-//! the queue. The device runs in the dispatcher's turn.
+//! queues that are linked lists, with up to 2^15 entries or blocks; it refuses the types with
+//! strides, hairpin queues and receive queues in a pool with *bad parameter*, and a link that
+//! leaves the ring breaks the queue. The device runs in the dispatcher's turn.
 
 use super::field::{at, codes, layout};
 

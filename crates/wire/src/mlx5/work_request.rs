@@ -8,13 +8,13 @@
 //!
 //! Guests write entries. The device parses them: `mlx5::send_entry` for queue pairs, which turns
 //! them into work of `causeway_verbs`, and `mlx5::ethernet::transmit` for frames; after an error it
-//! puts the queue into its error state. [`SendWriter`] serves the device's tests.
+//! puts the queue into its error state. [`SendWriter`] serves `causeway-mlx5-driver` and tests.
 //!
 //! The parser checks that the size is not 0 and within the bytes, that the queue's kind has the
-//! operation, and that all segments are complete. It does not check keys, addresses and total
-//! lengths (`causeway_verbs` does), or the queue number and index in the control segment. It parses
-//! masked atomic operations, which the device does not offer. The device runs in the dispatcher's
-//! turn.
+//! operation, and that the segments before the payload are complete; [`Payloads`] returns an error
+//! for an incomplete data segment. It does not check keys, addresses and total lengths
+//! (`causeway_verbs` does), or the queue number and index in the control segment. It parses masked
+//! atomic operations, which the device does not offer. The device runs in the dispatcher's turn.
 
 pub use super::segment::*;
 

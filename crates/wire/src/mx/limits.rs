@@ -1,9 +1,9 @@
 //! Limits on which both sides of an MX endpoint rely.
 //!
-//! The host side (`message`, in the application's process) and the NIC side (`mxoe`, in causewayd,
-//! or in the application in direct mode) each enforce them on the other: a value beyond a limit is
-//! a violation of the protocol, which closes the endpoint. The limits of one implementation
-//! (queues, timers) are in its crate. Constants only; a change needs both sides.
+//! The NIC side (`mxoe`, in causewayd, or in the application in direct mode) enforces them on the
+//! host side (`message`, in the application's process): a request beyond a limit waits or ends with
+//! an error status; a malformed or too long ring entry closes the endpoint. The limits of one
+//! implementation (queues, timers) are in its crate. Constants only; a change needs both sides.
 //!
 //! A correct host side stays below a number of objects by waiting: its request is deferred at
 //! [`SENDS_MAX`], a connect waits at [`PARTNERS_MAX`] until a number is free or the connect times

@@ -3,8 +3,9 @@
 //!
 //! A number above 16 is no status: [`Status::of`] returns `None`, and the caller treats the peer's
 //! message as invalid. [`Status::Pending`] and [`Status::Buffered`] never end a request. `mxoe`
-//! (NIC side) and `message` (host side) produce statuses; failures of a call itself are
-//! `mx_return_t`, in `message`. The threads are those of the two sides ([`super`]).
+//! (NIC side), `message` (host side) and the service `mx` (refused connects) produce statuses;
+//! failures of a call itself are `mx_return_t`, in `message`. The threads are those of the two
+//! sides ([`super`]).
 
 /// Outcome of a request: `mx_status_code_t`, with the numbers of MX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,12 +1,13 @@
 //! Packets without message data: connect, acknowledgement, refusal and name query. The engine
 //! compares their sessions and keys and decides the answers.
 //!
-//! The parsers check lengths and the form of a name: at most [`NAME_LEN_MAX`] (79) bytes and a NUL,
-//! none of the others NUL; UTF-8 is not required. A packet that fails is an [`Error`], and the
-//! engine drops and counts it. Answers, repetitions and forged packets are the engine's task.
-//! [`parse`](super::parse) calls the parsers after it found the kind, and a *truc* packet of
-//! another type than [`ACK_TYPE`] is unknown to it; [`emit`](super::emit()) writes the same packets
-//! for the sender. The threads are those of [`super`].
+//! The parsers check lengths, the mark of a reply, the repeated session of an acknowledgement and
+//! the form of a name: at most [`NAME_LEN_MAX`] (79) bytes and a NUL, none of the others NUL; UTF-8
+//! is not required. A packet that fails is an [`Error`], and the engine drops and counts it.
+//! Answers, repetitions and forged packets are the engine's task. [`parse`](super::parse) calls the
+//! parsers after it found the kind, and a *truc* packet of another type than [`ACK_TYPE`] is
+//! unknown to it; [`emit`](super::emit()) writes the same packets for the sender. The threads are
+//! those of [`super`].
 
 use super::{EndpointPair, Error, NAME_LEN_MAX, behind_type, data};
 use crate::field::Reader;

@@ -1,9 +1,10 @@
 //! Encoding of packets, the last step before a frame is sent: a head, and for long packets the data
 //! that follow it without a copy. The encoder does not check values.
 //!
-//! A head has at most 48 bytes ([`HEAD_LEN_MAX`](super::HEAD_LEN_MAX)); short data lies in the
-//! head. Nothing is allocated, and nothing is sent: callers are the engine and the discovery of
-//! `mxoe`, which respect the limits of [`super`]. The threads are those of [`super`].
+//! A packet's header has at most 48 bytes ([`HEAD_LEN_MAX`](super::HEAD_LEN_MAX)); data that fits
+//! behind the header into 128 bytes lies in the head too, all other data is returned. Nothing is
+//! allocated, and nothing is sent: callers are the engine and the discovery of `mxoe`, which
+//! respect the limits of [`super`]. The threads are those of [`super`].
 
 use super::control::{ACK_DATA_LEN, ACK_LEN, ACK_TYPE, CONNECT_DATA_LEN, CONNECT_LEN, SHORT_LEN};
 use super::large::{
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::field::Writer;
 
-/// Capacity of a head: the longest header, plus data shorter than a padded frame.
+/// Capacity of a head: a header, and the data that fits behind it.
 const ROOM: usize = 128;
 
 /// The first bytes of a frame, or the whole frame.

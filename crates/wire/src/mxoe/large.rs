@@ -3,10 +3,10 @@
 //!
 //! A message has at most 2^32 - 1 bytes. A pull requests at most eight frames of 4,096 bytes; a
 //! reply carries one frame's data, or two in a jumbo frame. [`parse`](super::parse) calls the
-//! parsers for each received frame, in the thread of the NIC side (`mxoe`). The parsers check
-//! lengths only, and a packet with a wrong length is an [`Error`]; windows, handles and sessions
-//! belong to the engine. Nothing here counts, orders or repeats: `mxoe`'s `pull` and `pull_reply`
-//! do.
+//! parsers for received frames of their kinds, in the thread of the NIC side (`mxoe`). The parsers
+//! check lengths and the offset in the first frame only, and a packet with a wrong one is an
+//! [`Error`]; windows, handles and sessions belong to the engine. Nothing here counts, orders or
+//! repeats: `mxoe`'s `pull` and `pull_reply` do.
 
 use super::message::MessageFields;
 use super::{BLOCK_LEN_MAX, EndpointPair, Error, FRAGMENT_LEN, JUMBO_LEN, behind_type, data};

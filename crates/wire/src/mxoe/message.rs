@@ -2,10 +2,10 @@
 //!
 //! Maximum lengths: 32 bytes (tiny), 128 bytes (small), and 32,768 bytes (medium, in fragments).
 //! Longer messages are offered ([`Rendezvous`](super::Rendezvous)). [`parse`](super::parse) calls
-//! the parsers for each received frame, in the thread of the NIC side (`mxoe`). The parsers check
-//! lengths and positions, and a packet that is cut off or too long is an [`Error`]; the engine
-//! counts and drops it. Order, duplicates and reassembly belong to the engine. Data is borrowed
-//! from the frame and not copied.
+//! the parsers for received frames of their kinds, in the thread of the NIC side (`mxoe`). The
+//! parsers check lengths and positions, and a packet that is cut off or too long is an [`Error`];
+//! the engine counts and drops it. Order, duplicates and reassembly belong to the engine. Data is
+//! borrowed from the frame and not copied.
 
 use super::{EndpointPair, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
 use crate::field::Reader;

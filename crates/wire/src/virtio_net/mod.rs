@@ -1,14 +1,13 @@
 //! virtio-net: the header before every frame, and its constants (virtio 1.3, section 5.1).
 //!
 //! [`Header`] is the structure in guest memory, unchecked: each field holds any value. [`Offload`]
-//! is the checked request, made from a header by [`Offload::check`] against the headers of the
-//! frame: the second step of every frame from a guest. [`segment`] makes the headers of the frames
-//! into which a frame is cut.
+//! is the checked request, made by [`Offload::check`] from a header that requests work and the
+//! headers of the frame. [`segment`] makes the headers of the frames into which a frame is cut.
 //!
 //! The parser checks the length alone (12 bytes). The header of 10 bytes without `num_buffers`
-//! (legacy drivers) is not supported. Hash reports, RSS and the control queue have no format here.
-//! Callers are `ethernet`, `tap`, `link`, `hca` and `mlx5`, in a dispatcher's turn, and tests and
-//! benchmarks.
+//! (legacy drivers) has no parser here: `ethernet` lengthens it with zeroes. Hash reports, RSS and
+//! the control queue have no format here. Callers are `ethernet`, `tap`, `link`, `hca`, `mlx5` and
+//! `fabric::carrier`, in a dispatcher's turn, and tests and benchmarks.
 
 mod offload;
 pub mod segment;
@@ -110,7 +109,7 @@ impl Header {
     /// [`Truncated`] if `bytes` is shorter.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("virtio-net header", HEADER_LEN, bytes)?;
-        // Whole words: every frame has a header, so this runs once per frame.
+        // Whole words: this runs on the data path.
         let (low, high) = (r.u64_le(), r.u32_le());
         Ok(Self {
             flags: low as u8,

@@ -3,10 +3,10 @@
 //! [`Offload::check`] accepts a request only if the driver negotiated it. A checksum request needs
 //! a position behind the Ethernet header and within the frame; a segmentation request needs headers
 //! that were found ([`crate::frame`]), and positions and sizes that agree with them. Otherwise the
-//! result is [`Invalid`], and the caller (`ethernet`, `link`, `mlx5`) drops the frame. A frame is
-//! cut into at most [`GSO_PIECES_MAX`] (2,048) segments of at least [`GSO_SIZE_MIN`] (8) bytes; a
-//! frame that fits one segment is not cut. Supported: TCP over IPv4 and IPv6, with ECN, and UDP
-//! segmentation; other types are [`Invalid::GsoType`].
+//! result is [`Invalid`], and the caller (`ethernet`, also for frames of links and stations;
+//! `mlx5`) drops the frame. A frame is cut into at most [`GSO_PIECES_MAX`] (2,048) segments of at
+//! least [`GSO_SIZE_MIN`] (8) bytes; a frame that fits one segment is not cut. Supported: TCP over
+//! IPv4 and IPv6, with ECN, and UDP segmentation; other types are [`Invalid::GsoType`].
 //!
 //! This module completes checksums of private bytes, and cuts no frames: [`super::segment`] does,
 //! for receivers that did not negotiate the offload. Bytes in guest memory are copied before the

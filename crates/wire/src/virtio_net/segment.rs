@@ -4,7 +4,8 @@
 //! which stays in place. The same code therefore cuts a frame in a private buffer and a frame that
 //! is copied from guest to guest. Callers take the segments in order: `ethernet` continues in a
 //! later turn by [`Segmenter::skip`], `mlx5` takes all in one call and drops the rest if a segment
-//! finds no receive entry. A segmenter is a value of one frame and one thread.
+//! finds no receive entry, `tap` takes all until the kernel refuses one. A segmenter is a value of
+//! one frame and one thread.
 //!
 //! The module copies no payload, completes a checksum only on request, and checks neither `place`
 //! nor `gso`: the caller must have validated both ([`Offload::check`]). Every segment except the
