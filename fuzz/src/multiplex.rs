@@ -102,7 +102,8 @@ impl Stage {
             } else {
                 let channel = u32::from(input.u8() % 8);
                 let offset = u32::from(input.u8()) * input.one_of(&[1, 1, 4096, 1 << 24]);
-                let bytes = input.bytes(input.below(40));
+                let len = input.below(40);
+                let bytes = input.bytes(len);
                 let len = bytes.len() as u16;
                 datagram.extend(Piece::header(channel, offset, input.below(5) == 0, len));
                 datagram.extend(bytes);
