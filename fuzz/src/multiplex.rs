@@ -72,7 +72,14 @@ impl Stage {
                 }
                 let (now, mut received) = (self.now, Received::default());
                 let random = &mut self.random;
-                self.hosts[host].tick(now, &mut || { *random += 1; *random }, &mut received);
+                self.hosts[host].tick(
+                    now,
+                    &mut || {
+                        *random += 1;
+                        *random
+                    },
+                    &mut received,
+                );
             }
         }
     }
@@ -95,7 +102,8 @@ impl Stage {
             } else {
                 let channel = u32::from(input.u8() % 8);
                 let offset = u32::from(input.u8()) * input.one_of(&[1, 1, 4096, 1 << 24]);
-                let bytes = input.bytes(input.below(40));
+                let len = input.below(40);
+                let bytes = input.bytes(len);
                 let len = bytes.len() as u16;
                 datagram.extend(Piece::header(channel, offset, input.below(5) == 0, len));
                 datagram.extend(bytes);
@@ -140,6 +148,7 @@ pub fn run(data: &[u8]) {
 
 /// Returns inputs that reach each choice.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let step = |kind: u8| (0..60).map(move |at: u8| if at % 7 == 0 { kind } else { at.wrapping_mul(37) });
+    let step =
+        |kind: u8| (0..60).map(move |at: u8| if at % 7 == 0 { kind } else { at.wrapping_mul(37) });
     (0..8).map(|kind| step(kind).collect()).collect()
 }
