@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
+use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort, VsockPort};
 use causeway_fabric::{Handle, ManualFabric};
 use causeway_model::LinkState;
 use causeway_model::keys::PrivateKey;
@@ -22,6 +22,7 @@ use crate::peers::underlay::{Ends, PeerNetwork, Underlay};
 use crate::pin::{CLIENT, pin};
 use crate::rig::{GROUP, RING, Rig, SERVICES, mac, polling};
 use crate::rows::ethernet::frame;
+use crate::rows::sockets::options;
 
 /// Frames in flight are lost if none arrives within this time.
 pub const LOST: Duration = Duration::from_millis(500);
@@ -119,9 +120,15 @@ fn send(from: u8, port: &mut NetPort) -> Result<(), String> {
     port.flush(0).map_err(failed)
 }
 
-impl Pair {
-    /// Connects two hosts, whose dispatchers park, on these cores.
-    pub fn new(kind: Kind, cores: [usize; 2], features: u64) -> Result<Self, String> {
+/// Two linked hosts, until dropped.
+pub struct Linked {
+    rigs: [Rig; 2],
+    underlay: Underlay,
+}
+
+impl Linked {
+    /// Links two hosts, whose dispatchers park, on these cores.
+    fn new(kind: Kind, cores: [usize; 2]) -> Result<Self, String> {
         let underlay = Underlay::new()?;
         let host = |host: usize| {
             underlay.at(host, move || {
@@ -131,6 +138,24 @@ impl Pair {
             })
         };
         let rigs = [host(0)?, host(1)?];
+        Ok(Self { rigs, underlay })
+    }
+}
+
+/// Connects two hosts, with a vsock port of CID 3 on the first and of CID 4 on the second.
+pub fn sockets(kind: Kind, cores: [usize; 2]) -> Result<(Linked, [VsockPort; 2]), String> {
+    let linked = Linked::new(kind, cores)?;
+    let [a, b] = &linked.rigs;
+    let ports = [a.vsock(3, options()), b.vsock(4, options())];
+    wait_up(&linked.rigs)?;
+    pin(CLIENT);
+    Ok((linked, ports))
+}
+
+impl Pair {
+    /// Connects two hosts, whose dispatchers park, on these cores.
+    pub fn new(kind: Kind, cores: [usize; 2], features: u64) -> Result<Self, String> {
+        let Linked { rigs, underlay } = Linked::new(kind, cores)?;
         let [near, far] = ports(&rigs, features);
         wait_up(&rigs)?;
         pin(CLIENT);

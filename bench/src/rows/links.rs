@@ -56,7 +56,7 @@ fn segment(len: usize) -> Vec<u8> {
 }
 
 /// Segments of 64 KiB from port to port: Gbit/s of payload.
-fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
+pub fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     const HEADERS: usize = 66;
     let bytes = segment(65_226);
     let payload = (bytes.len() - HEADERS) as u64;

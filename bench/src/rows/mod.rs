@@ -20,7 +20,7 @@ mod mpi;
 mod mx_daemon;
 mod rdma;
 mod scale;
-mod sockets;
+pub mod sockets;
 mod switch;
 mod tenants;
 

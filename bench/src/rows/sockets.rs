@@ -3,7 +3,7 @@
 //! Two native vsock frontends in one thread are the guests, with a connection from CID 3 to CID 4;
 //! the rig's dispatcher, or vhost-device-vsock as the peer, forwards on the other core. Round trips
 //! are measured while both poll, and while both sleep. Receive buffers have 4 KiB, the credit is 1
-//! MiB. A run without progress for 5 s fails. Unix sockets and TCP of the host are further peers.
+//! MiB; across a link ([`crate::hosts`]) it is what the daemon grants. A run without progress for 5 s fails. Unix sockets and TCP of the host are further peers.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -13,10 +13,13 @@ use causeway_wire::vsock::{Header, Op, Type};
 
 use crate::effort::Effort;
 use crate::floor;
+use crate::hosts::{self, Kind};
 use crate::peers::streams;
+use crate::peers::underlay::Ends;
 use crate::peers::vsock::{self, VhostDevice};
 use crate::rig::{RING, Rig};
 use crate::row::{Against, Guest, Plan};
+use crate::rows::links;
 
 /// Receive space that both sides grant, in bytes.
 const WINDOW: u32 = 1 << 20;
@@ -84,6 +87,8 @@ pub fn next(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool) -> Result<Hea
 struct Connected<D> {
     a: VsockPort,
     b: VsockPort,
+    /// Receive space that the daemon grants for CID 4, in bytes: less than [`WINDOW`] across a link.
+    window: usize,
     _daemon: D,
 }
 
@@ -94,16 +99,23 @@ fn connected<D>(daemon: D, mut a: VsockPort, mut b: VsockPort) -> Result<Connect
         return Err("the request did not arrive".into());
     }
     send_packet(&mut b, &header(4, 3, Op::Response, 0, 0), &[])?;
-    if next(&mut a, &mut room, true)?.operation() != Some(Op::Response) {
+    let answer = next(&mut a, &mut room, true)?;
+    if answer.operation() != Some(Op::Response) {
         return Err("the connect was refused".into());
     }
-    Ok(Connected { a, b, _daemon: daemon })
+    Ok(Connected { a, b, window: answer.buf_alloc.min(WINDOW) as usize, _daemon: daemon })
 }
 
 fn ours(spin: Duration) -> Result<Connected<Rig>, String> {
     let rig = Rig::new(spin);
     let (a, b) = (rig.vsock(3, options()), rig.vsock(4, options()));
     connected(rig, a, b)
+}
+
+/// Two hosts in namespaces, joined by a link, with a port each.
+fn linked(kind: Kind, ends: Ends) -> Result<Connected<hosts::Linked>, String> {
+    let (hosts, [a, b]) = hosts::sockets(kind, [ends.core(0), ends.core(1)])?;
+    connected(hosts, a, b)
 }
 
 fn theirs() -> Result<Connected<VhostDevice>, String> {
@@ -120,7 +132,7 @@ fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, 
     let data = vec![7_u8; write];
     let (mut sent, mut got, mut confirmed, mut credit) = (0_usize, 0_usize, 0_usize, 0_u32);
     let mut room = Vec::new();
-    let (a, b) = (&mut two.a, &mut two.b);
+    let (a, b, window) = (&mut two.a, &mut two.b, two.window);
     let since = Instant::now();
     let mut last = since;
     let failed = |e: causeway_attach::native::NativeError| e.to_string();
@@ -129,7 +141,7 @@ fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, 
         while queued < 32 && sent < total {
             let outstanding = (sent as u32).wrapping_sub(credit) as usize;
             let packet = header(3, 4, Op::Data, write as u32, 0);
-            if outstanding + write > WINDOW as usize || !a.queue(&packet, &data).map_err(failed)? {
+            if outstanding + write > window || !a.queue(&packet, &data).map_err(failed)? {
                 break;
             }
             sent += write;
@@ -151,7 +163,7 @@ fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, 
         } else if last.elapsed() > STUCK {
             return Err(format!("the stream stalls after {got} bytes"));
         }
-        if got - confirmed >= WINDOW as usize / 4 {
+        if got - confirmed >= window / 4 {
             confirmed = got;
             send_packet(b, &header(4, 3, Op::CreditUpdate, 0, got as u32), &[])?;
         }
@@ -250,6 +262,37 @@ fn polled_plan(bytes: usize) -> Plan {
     }
 }
 
+/// Rows of sockets between hosts, beside Ethernet through the same link.
+fn link_plans() -> Vec<Plan> {
+    const SEGMENTS: &str = "TCP segments of 64 KiB through the same link";
+    const FRAMES: &str = "frames through the same link";
+    let mut plans = Vec::new();
+    for (name, kind) in [("causeway (encrypted)", Kind::Causeway), ("causeway-plain", Kind::Plain)]
+    {
+        let title = format!("Link {name}, socket stream, 64 KiB writes");
+        let plan = Plan::new(title, "Gbit/s", Guest::Native, move |e| {
+            let total = e.rounds(1 << 29) as usize >> 16 << 16;
+            let gbits = || Ok(8.0 * stream(&mut linked(kind, Ends::Apart)?, 64 << 10, total)?);
+            e.each(gbits)
+        });
+        plans.push(
+            plan.beside(SEGMENTS, move |e| links::gbits(e, kind))
+                .aim(Against::Peer(SEGMENTS), 0.8)
+                .note("The peer's segments have no TCP stack at either end."),
+        );
+        let title = format!("Link {name}, socket round trip of 64 B, parked");
+        let plan = Plan::new(title, "us", Guest::Native, move |e| {
+            let pair = || linked(kind, Ends::Apart);
+            e.each(|| Ok(2.0 * half_trip(&mut pair()?, 64, e.rounds(5_000), true)?))
+        });
+        plans.push(
+            plan.beside(FRAMES, move |e| hosts::parked_round_us(e, kind, Ends::Apart))
+                .aim(Against::Peer(FRAMES), 1.0 / 1.3),
+        );
+    }
+    plans
+}
+
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
     let mut plans: Vec<Plan> =
@@ -275,5 +318,6 @@ pub fn plans() -> Vec<Plan> {
                  take more than a tenth of its round trip.",
             ),
     );
+    plans.extend(link_plans());
     plans
 }

@@ -397,7 +397,8 @@ mod tests {
             if let Some(first) = bytes.first_mut() { *first = kind; }
             match Datagram::parse(&bytes) {
                 Ok(Datagram::Hello(hello)) => {
-                    prop_assert_eq!(Datagram::parse(&hello.emit()), Ok(Datagram::Hello(hello)));
+                    let again = hello.emit();
+                    prop_assert_eq!(Datagram::parse(&again), Ok(Datagram::Hello(hello)));
                 }
                 Ok(Datagram::Packet(packet)) => {
                     let again = [&Packet::header(packet.tag, packet.number), packet.frames].concat();
