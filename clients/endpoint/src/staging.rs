@@ -167,19 +167,21 @@ pub struct StagingSlabs {
     last: u32,
     /// Commands that `Paths` has not sent yet.
     pub commands: VecDeque<StagingCommand>,
-    /// Number of slabs that were requested, including those that the kernel or the daemon refused.
+    /// Number of slabs that the daemon accepted.
     pub lent: u64,
     /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon refused a slab; no slab is requested until an idle slab was returned, idle
-    /// registrations ended, or a message failed because its purpose has no slab.
+    /// The window that is taken next is of a message in memory that was not lent.
+    is_copy: bool,
+    /// The daemon refused a slab; no slab is requested until an idle slab was returned, or a
+    /// message failed because its purpose has no slab.
     is_refused: bool,
 }
 
 /// Counters of staging, since the endpoint was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StagingCounters {
-    /// Slabs that were requested, including those that the kernel or the daemon refused.
+    /// Slabs that the NIC side accepted.
     pub lent: u64,
     /// Windows that were allocated.
     pub taken: u64,
@@ -205,6 +207,7 @@ impl StagingSlabs {
             commands: VecDeque::new(),
             lent: 0,
             taken: 0,
+            is_copy: false,
             is_refused: false,
         }
     }
@@ -258,6 +261,7 @@ impl StagingSlabs {
             Some(_) => {
                 if let Some(slab) = self.slabs.get_mut(at) {
                     slab.region = region;
+                    self.lent = self.lent.wrapping_add(1);
                 }
             }
             None => {
@@ -311,7 +315,6 @@ impl StagingSlabs {
             }
         }
         self.last = self.last.wrapping_add(1);
-        self.lent = self.lent.wrapping_add(1);
         let tag = self.last;
         let made = StagingSlab::new(tag, purpose, size, self.domain.as_ref());
         let Some((slab, grant)) = made else {
@@ -338,6 +341,7 @@ impl StagingSlabs {
 
 impl Staging for StagingSlabs {
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, TransportError> {
+        let is_copy = std::mem::take(&mut self.is_copy);
         let needed = rounded(len);
         // The shortest slab with room, so that long slabs become idle after their message.
         let room = |slab: &&mut StagingSlab| slab.purpose == purpose && slab.has_room(needed);
@@ -345,6 +349,9 @@ impl Staging for StagingSlabs {
             && let (Some(region), Some(offset)) = (slab.region, slab.take(needed))
         {
             self.taken = self.taken.wrapping_add(1);
+            if let Some(cache) = self.cache.as_mut().filter(|_| is_copy) {
+                cache.count_copy();
+            }
             return Ok(Window { region, offset, len });
         }
         let comes = |slab: &StagingSlab| slab.region.is_none() && slab.len >= needed;
@@ -361,7 +368,9 @@ impl Staging for StagingSlabs {
         token: Token,
     ) -> Result<Option<Window>, TransportError> {
         if let Some(cache) = &mut self.cache {
-            return cache.lend((memory, token), &mut self.last, &mut self.commands);
+            let lent = cache.lend((memory, token), &mut self.last, &mut self.commands);
+            self.is_copy = lent == Ok(None);
+            return lent;
         }
         let (Some((region, own)), Purpose::Offer) = (&self.own, purpose) else { return Ok(None) };
         let start = std::ptr::with_exposed_provenance(memory.start);

@@ -8,11 +8,10 @@
 //! the daemon refused is released at once. Fences have no limit of their own; they count to the
 //! commands that wait.
 //!
-//! An answer that cannot be decoded, and a broken link, are [`Error::DaemonGone`]: the owner drops
-//! the session with its queued commands. Files are refused with [`Error::NoResources`].
-//! [`finish`](Connection::finish) waits for the last fence, at most [`FENCE_WAIT`] (1 s) without a
-//! message, and drops other messages meanwhile. Memory is deregistered before it is freed, also
-//! without a fence.
+//! An answer that cannot be decoded, one to a fence that was not sent, and a broken link, are
+//! [`Error::DaemonGone`] for good; queued commands are lost. Files are refused with [`Error::NoResources`]. [`finish`](Connection::finish)
+//! waits for the last fence, at most [`FENCE_WAIT`] (1 s); without it the drop ends the queue pair
+//! first, so that the adapter withdraws the memory before it is freed.
 //!
 //! `nic::connect`, and [`again`](Connection::again) after the end of a daemon, open a session;
 //! [`Conversation`](crate::nic::Conversation) owns it, in the thread that holds the lock of the
@@ -169,6 +168,12 @@ impl Connection for Session {
         while let Some(bytes) = self.link.receive()? {
             let parsed = SessionMessage::<DaemonMessage>::parse(&bytes);
             let Ok(SessionMessage { message, .. }) = parsed else { return Err(Error::DaemonGone) };
+            // Each answer ends a fence, which bounds this loop.
+            if matches!(message, DaemonMessage::Host { tag: FENCE_TAG, .. })
+                && self.ended.is_empty()
+            {
+                return Err(Error::DaemonGone);
+            }
             if let Some(delivered) = self.deliver(message) {
                 return Ok(Some(delivered));
             }
@@ -212,13 +217,15 @@ impl Connection for Session {
             return;
         }
         while !self.ended.is_empty() {
+            // Before each message: a daemon may send without end.
+            let left = FENCE_WAIT.checked_sub(since.elapsed()).map(Timespec::try_from);
+            let Some(Ok(left)) = left else { return };
             match self.receive() {
                 Ok(Some(_)) => continue,
+                Ok(None) if self.ended.is_empty() => return,
                 Ok(None) => {}
                 Err(_) => return,
             }
-            let left = FENCE_WAIT.checked_sub(since.elapsed()).map(Timespec::try_from);
-            let (false, Some(Ok(left))) = (self.ended.is_empty(), left) else { return };
             if self.arm() {
                 let _ = poll(
                     &mut [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)],

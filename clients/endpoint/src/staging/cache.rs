@@ -22,7 +22,7 @@
 //! registration that is kept stay allocated after `munmap` until the next long message. If the
 //! kernel or the daemon refuses the memory of a message, or there is no room for it, the message
 //! goes through a slab. After a refusal of the daemon the next [`REFUSED_PAUSE`] (256)
-//! registrations are skipped, and such messages use slabs.
+//! messages use slabs; a message that waits for a slab counts once.
 //!
 //! # Place
 //! [`super::StagingSlabs`] owns the cache of an endpoint behind an adapter and queues its commands.
@@ -233,7 +233,7 @@ impl<R: Registrar> RegistrationCache<R> {
     }
 
     /// Returns a window onto memory of the application, for the message with a token, or `None` if the
-    /// message must go through a slab. `tag` is that of the last command.
+    /// message must go through a slab; the caller calls [`Self::count_copy`] once it has one. `tag` is that of the last command.
     ///
     /// # Errors
     /// [`TransportError::Full`] until the daemon has accepted the memory.
@@ -265,11 +265,16 @@ impl<R: Registrar> RegistrationCache<R> {
             let len = u32::try_from(memory.len()).unwrap_or(u32::MAX);
             return Ok(Some(Window { region, offset, len }));
         }
-        if self.register((&memory, token), tag, commands).is_some() {
-            return Err(TransportError::Full);
+        match self.register((&memory, token), tag, commands) {
+            Some(()) => Err(TransportError::Full),
+            None => Ok(None),
         }
+    }
+
+    /// Counts a message that goes through a slab because [`Self::lend`] returned no window.
+    pub fn count_copy(&mut self) {
         self.counters.copied = self.counters.copied.wrapping_add(1);
-        Ok(None)
+        self.pause = self.pause.saturating_sub(1);
     }
 
     /// Registers memory and asks the daemon to accept it. Returns `None` if the memory cannot be
@@ -281,7 +286,6 @@ impl<R: Registrar> RegistrationCache<R> {
         commands: &mut VecDeque<StagingCommand>,
     ) -> Option<()> {
         if self.pause > 0 {
-            self.pause = self.pause.saturating_sub(1);
             return None;
         }
         let range = pages_of(memory)?;
@@ -595,7 +599,16 @@ mod tests {
         rig.give(all[7]);
         assert_eq!(rig.lend(0xee_0000..0xee_9000), Err(TransportError::Full));
         assert!(rig.cache.record_answer(rig.tag, None));
-        assert_eq!(rig.lend(0xee_0000..0xee_9000), Ok(None));
+        // A message asks again while it waits for a slab.
+        for _ in 0..2 * REFUSED_PAUSE {
+            assert_eq!(rig.lend(0xee_0000..0xee_9000), Ok(None));
+        }
+        for _ in 0..REFUSED_PAUSE {
+            assert_eq!(rig.lend(0xee_0000..0xee_9000), Ok(None));
+            rig.cache.count_copy();
+        }
+        assert_eq!(rig.cache.counters.copied, u64::from(REFUSED_PAUSE));
+        assert_eq!(rig.lend(0xee_0000..0xee_9000), Err(TransportError::Full), "asked again");
         assert!(
             !rig.cache.record_answer(9999, None)
                 && !rig.cache.give(RegionId(200), &mut rig.commands)

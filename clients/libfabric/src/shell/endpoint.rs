@@ -40,6 +40,7 @@ use super::state::{
     CqBinding, DomainShared, DomainState, EpState, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN,
     SENT, WRITTEN, get, insert,
 };
+use super::wait_fd::WaitFd;
 use super::{atomic, av, cntr, cq, msg, rma, tagged};
 use crate::abi::*;
 use crate::errno;
@@ -415,21 +416,34 @@ fn bind_cq(
         if taken {
             return Err(Errno(FI_EINVAL));
         }
+        let queue = get(&mut state.cqs, cq)?;
+        attach(object.at, ep, &mut queue.eps, queue.wait_fd.as_ref())?;
         if flags & FI_TRANSMIT != 0 {
             ep.tx = bound;
         }
         if flags & FI_RECV != 0 {
             ep.rx = bound;
         }
-        let queue = get(&mut state.cqs, cq)?;
-        if let Some(wait_fd) = &queue.wait_fd {
-            wait_fd.watch(ep)?;
-        }
-        if !queue.eps.contains(&object.at) {
-            queue.eps.push(object.at);
-        }
         Ok(())
     })
+}
+
+/// Adds an endpoint to those of a queue or counter. Nothing is bound before: the index of an object
+/// without endpoints may go to another object.
+fn attach(
+    at: usize,
+    ep: &EpState,
+    eps: &mut Vec<usize>,
+    wait_fd: Option<&WaitFd>,
+) -> Result<(), Errno> {
+    if eps.contains(&at) {
+        return Ok(());
+    }
+    if let Some(wait_fd) = wait_fd {
+        wait_fd.watch(ep).inspect_err(|_| wait_fd.unwatch(ep))?;
+    }
+    eps.push(at);
+    Ok(())
 }
 
 /// Binds a counter to the kinds of operations in `flags`.
@@ -449,19 +463,14 @@ fn bind_cntr(
     ];
     shared.state.with(|state| {
         let ep = get(&mut state.eps, object.at)?;
+        let counter = get(&mut state.cntrs, cntr)?;
+        attach(object.at, ep, &mut counter.eps, counter.wait_fd.as_ref())?;
         for (flag, kind) in kinds {
             if flags & flag != 0
                 && let Some(counter) = ep.counters.get_mut(kind)
             {
                 *counter = Some(cntr);
             }
-        }
-        let counter = get(&mut state.cntrs, cntr)?;
-        if let Some(wait_fd) = &counter.wait_fd {
-            wait_fd.watch(ep)?;
-        }
-        if !counter.eps.contains(&object.at) {
-            counter.eps.push(object.at);
         }
         Ok(())
     })

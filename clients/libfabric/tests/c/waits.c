@@ -2,6 +2,7 @@
 #include "pair.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 
 static unsigned char out[100000], in[100000];
 
@@ -397,6 +398,33 @@ static void two_queues(void) {
     CHECK(fi_close(&incoming->fid) == 0);
 }
 
+/* A queue that cannot watch an endpoint is not bound: the queue can be closed, and another one takes
+ * its place. The same of a counter. */
+static void unwatched(void) {
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+    struct fi_cntr_attr counts = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_FD};
+    struct fid_ep *ep;
+    struct fid_cq *broken, *whole;
+    struct fid_cntr *count;
+    int queue = -1, counter = -1, null = open("/dev/null", O_RDONLY);
+    CHECK(null >= 0 && fi_endpoint(domain, info, &ep, NULL) == 0);
+    CHECK(fi_cq_open(domain, &attr, &broken, NULL) == 0);
+    CHECK(fi_cq_open(domain, &attr, &whole, NULL) == 0);
+    CHECK(fi_cntr_open(domain, &counts, &count, NULL) == 0);
+    CHECK(fi_control(&broken->fid, FI_GETWAIT, &queue) == 0);
+    CHECK(fi_control(&count->fid, FI_GETWAIT, &counter) == 0);
+    /* The application takes the descriptors away. */
+    CHECK(dup2(null, queue) == queue && dup2(null, counter) == counter && close(null) == 0);
+    CHECK(fi_ep_bind(ep, &broken->fid, FI_TRANSMIT | FI_RECV) == -FI_EINVAL);
+    CHECK(fi_ep_bind(ep, &count->fid, FI_SEND) == -FI_EINVAL);
+    CHECK(fi_close(&broken->fid) == 0 && fi_close(&count->fid) == 0);
+    CHECK(fi_ep_bind(ep, &av->fid, 0) == 0);
+    CHECK(fi_enable(ep) == -FI_ENOCQ);
+    CHECK(fi_ep_bind(ep, &whole->fid, FI_TRANSMIT | FI_RECV) == 0);
+    CHECK(fi_enable(ep) == 0);
+    CHECK(fi_close(&ep->fid) == 0 && fi_close(&whole->fid) == 0);
+}
+
 static void manual(void) {
     open_domain(0, FI_PROGRESS_MANUAL);
     open_end(&a, FI_WAIT_UNSPEC, 0);
@@ -408,6 +436,7 @@ static void manual(void) {
     descriptors();
     threads();
     full();
+    unwatched();
     close_end(&a);
     close_end(&b);
     close_domain();
