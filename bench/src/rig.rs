@@ -21,7 +21,7 @@ use causeway_model::{Answer, Command, LinkState, PortView};
 use causeway_model::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 
 use crate::pin::{CLIENT, SERVER, pin};
-use crate::sweep::PREFIX;
+use crate::peers::process::PREFIX;
 
 /// Indirect descriptors and event index, as Linux guests negotiate them.
 pub const RING: u64 = 1 << 28 | 1 << 29;

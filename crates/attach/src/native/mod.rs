@@ -17,6 +17,7 @@
 //! time survive a restart of the daemon; such a port blocks in `wait…` or `reconnect` until the new
 //! daemon serves it or the time is over.
 
+mod addresses;
 mod client;
 mod driver_queue;
 mod error;
