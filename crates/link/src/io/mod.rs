@@ -21,6 +21,7 @@
 //! |---|---|
 //! | [`service`] | opens, closes, shows and serves links |
 //! | `control` | configured links, and their commands |
+//! | `noun` | `/v1/links` of the control API |
 //! | `request` | requests of `control` to [`service`] |
 //! | `open` | opens links by their kind: sockets, keys, conflicts |
 //! | `view` | views of links for the operator |
@@ -46,6 +47,7 @@ pub mod inbox;
 pub mod limits;
 mod local_address;
 pub mod names;
+mod noun;
 mod open;
 pub mod path;
 mod pending;
@@ -65,4 +67,5 @@ use causeway_fabric::ServiceRegistration;
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(service::Links::new()))
         .with_controller(|| Box::<control::LinkController>::default())
+        .with_nouns(noun::NOUNS)
         .with_counters(stats::TABLES);
