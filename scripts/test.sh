@@ -25,7 +25,7 @@ alone='^(vm/rdma_restart|daemon/isolation|daemon/hostile_containment)$'
 # Programs with guests or ranks of MPI.
 heavy='^(vm/.*|libfabric/mpi|libfabric/provider)$'
 # Programs that start before others, so that none of them is the last to end.
-long='^(sim/worlds|myriexpress/library|link/service|libfabric/mpi|vm/rdma|vm/hostile|vm/rdma_.*)$'
+long='^(sim/worlds|sim/suite|cli/tool|myriexpress/library|link/service|libfabric/mpi|vm/rdma|vm/mx|vm/hostile|vm/rdma_.*)$'
 slowest=12
 AGAIN_MAX=4
 

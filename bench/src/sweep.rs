@@ -8,10 +8,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::peers::process::run;
-
-/// Prefix of all names, followed by the process ID.
-pub const PREFIX: &str = "causeway-bench-";
+use crate::peers::process::{PREFIX, run};
 
 /// Returns whether a name belongs to a process that has ended.
 fn is_stale(name: &str) -> bool {

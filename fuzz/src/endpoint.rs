@@ -45,12 +45,7 @@ pub fn channel(data: &[u8]) {
     let (names, backs) = (vec![0, 1, 1 << 32, u64::MAX], Vec::new());
     let mut scene = Scene { memory, end, sender, receiver, names, backs };
     let mut input = Input::new(data);
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
-        step(&mut scene, &mut input);
-    }
+    input.steps(STEPS, |input| step(&mut scene, input));
     finish(scene);
 }
 

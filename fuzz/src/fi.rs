@@ -257,12 +257,7 @@ pub fn run(data: &[u8]) {
 fn play(data: &[u8]) -> Scene {
     let mut scene = Scene::new();
     let mut input = Input::new(data);
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
-        step(&mut scene, &mut input);
-    }
+    input.steps(STEPS, |input| step(&mut scene, input));
     finish(&mut scene);
     scene
 }

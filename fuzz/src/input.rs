@@ -19,6 +19,16 @@ impl<'a> Input<'a> {
         self.bytes.is_empty()
     }
 
+    /// Calls `step` until every byte was read, at most `max` times.
+    pub fn steps(&mut self, max: usize, mut step: impl FnMut(&mut Self)) {
+        for _ in 0..max {
+            if self.is_empty() {
+                return;
+            }
+            step(self);
+        }
+    }
+
     /// Returns the next `len` bytes, or fewer at the end.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(len.min(self.bytes.len()));

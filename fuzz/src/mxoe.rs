@@ -392,12 +392,7 @@ impl Stage {
 pub fn board(data: &[u8]) {
     let mut input = Input::new(data);
     let mut stage = Stage::new();
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
-        stage.step(&mut input);
-    }
+    input.steps(STEPS, |input| stage.step(input));
     stage.check();
 }
 

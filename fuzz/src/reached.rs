@@ -91,12 +91,7 @@ pub fn run(data: &[u8]) {
     end.run();
     let Ok((sender, receiver)) = open(&memory, sides.1) else { return };
     let mut scene = Scene { memory, end, sender, receiver, names: vec![0, 1, 1 << 32] };
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
-        step(&mut scene, &mut input);
-    }
+    input.steps(STEPS, |input| step(&mut scene, input));
     finish(scene);
 }
 

@@ -96,12 +96,7 @@ pub fn run(data: &[u8]) {
     });
     let mut play = Play { stage, guests, carrier, notices };
     let mut input = Input::new(data);
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
-        play.step(&mut input);
-    }
+    input.steps(STEPS, |input| play.step(input));
     play.end();
 }
 

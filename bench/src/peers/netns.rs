@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::process::run;
-use crate::sweep::PREFIX;
+use crate::peers::process::PREFIX;
 
 /// Runs `ip` with these arguments.
 pub fn ip(words: &str) -> Result<(), String> {

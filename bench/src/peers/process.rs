@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use crate::sweep::PREFIX;
-
+/// Prefix of all names, followed by the process ID.
+pub const PREFIX: &str = "causeway-bench-";
 /// Longest time of a command.
 pub const LIMIT: Duration = Duration::from_secs(300);
 /// Interval at which the end of a program is polled.

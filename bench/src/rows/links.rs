@@ -147,6 +147,14 @@ fn look_up_ns(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
 
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
+    let mut plans = route_plans();
+    plans.extend(segment_plans());
+    plans.extend(round_trip_plans());
+    plans
+}
+
+/// Rows of looked up routes.
+fn route_plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for count in [10, 100, 1000, 10_000] {
         let name = format!("Route of a known pair, {count} routes");
@@ -159,6 +167,12 @@ pub fn plans() -> Vec<Plan> {
             _ => plan.beside(FEW, |e| look_up_ns(e, 10)).aim(Against::Peer(FEW), 0.9),
         });
     }
+    plans
+}
+
+/// Rows of segments of 64 KiB.
+fn segment_plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
     for (name, kind, aim) in [
         ("Link causeway (encrypted), segments of 64 KiB", Kind::Causeway, 5.0),
         ("Link causeway-plain, segments of 64 KiB", Kind::Plain, 10.0),
@@ -187,6 +201,12 @@ pub fn plans() -> Vec<Plan> {
                 ),
         );
     }
+    plans
+}
+
+/// Rows of round trips.
+fn round_trip_plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
     for (name, kind) in [
         ("causeway (encrypted)", Kind::Causeway),
         ("causeway-plain", Kind::Plain),

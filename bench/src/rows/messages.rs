@@ -246,6 +246,16 @@ const LATENCY: &[&str] = &["us", "median"];
 
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
+    let mut plans = latency_plans();
+    plans.extend(rate_plans());
+    plans.extend(round_trip_plans());
+    plans.extend(cost_plans());
+    plans.extend(stream_plans());
+    plans
+}
+
+/// Rows of half round trips on one host.
+fn latency_plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for (name, len, aim, count) in [
         ("8 B", 8, 0.12, 1_000_000),
@@ -268,6 +278,22 @@ pub fn plans() -> Vec<Plan> {
                 .at("mx-latency", len),
         );
     }
+    plans
+}
+
+/// A stream of messages of 1 MiB on one host.
+const STREAM: Test = Test {
+    words: &["stream"],
+    len: 1 << 20,
+    count: 5_000,
+    figure: &["mb_per_s"],
+    factor: 1e-3,
+    cached: true,
+};
+
+/// Rows of streams on one host.
+fn rate_plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
     let rate = Test {
         words: &["stream"],
         len: 8,
@@ -281,19 +307,26 @@ pub fn plans() -> Vec<Plan> {
             .beside("UCX", |e| ucx_mps(e, 8, 5_000_000))
             .aim(Against::Figure, 15.0),
     );
-    let stream = Test {
-        words: &["stream"],
-        len: 1 << 20,
-        count: 5_000,
-        figure: &["mb_per_s"],
-        factor: 1e-3,
-        cached: true,
-    };
     plans.push(
-        Plan::new("MX stream, 1 MiB", "GB/s", Guest::Native, move |e| stream.on_one_host(e))
+        Plan::new("MX stream, 1 MiB", "GB/s", Guest::Native, |e| STREAM.on_one_host(e))
             .beside("UCX", |e| ucx_gb_s(e, 1 << 20, 5_000))
             .aim(Against::Peer("UCX"), 1.0),
     );
+    let pairs = Test { len: 65_536, count: 80_000, ..STREAM };
+    plans.push(
+        Plan::new("MX stream of 16 endpoints in pairs, 64 KiB", "GB/s", Guest::Native, move |e| {
+            pairs.in_pairs(e, 8)
+        })
+        .beside("one pair", move |e| pairs.in_pairs(e, 1))
+        .aim(Against::Peer("one pair"), 1.0)
+        .note("All endpoints sleep while they wait: the senders on one core, the receivers on the other."),
+    );
+    plans
+}
+
+/// Rows of round trips between hosts.
+fn round_trip_plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
     let (words, factor) = (&["pingpong"][..], 2.0);
     let round = Test { words, len: 8, count: 10_000, figure: LATENCY, factor, cached: true };
     for (title, by, note) in [
@@ -321,28 +354,27 @@ pub fn plans() -> Vec<Plan> {
                 .note(note),
         );
     }
-    let pairs = Test { len: 65_536, count: 80_000, ..stream };
-    plans.push(
-        Plan::new("MX stream of 16 endpoints in pairs, 64 KiB", "GB/s", Guest::Native, move |e| {
-            pairs.in_pairs(e, 8)
-        })
-        .beside("one pair", move |e| pairs.in_pairs(e, 1))
-        .aim(Against::Peer("one pair"), 1.0)
-        .note("All endpoints sleep while they wait: the senders on one core, the receivers on the other."),
-    );
-    let cost = Test { count: 4_000, ..stream };
-    plans.push(
+    plans
+}
+
+/// Rows of processor time.
+fn cost_plans() -> [Plan; 2] {
+    let cost = Test { count: 4_000, ..STREAM };
+    let far = Test { count: 500, ..STREAM };
+    [
         Plan::new("MX processor time of 1 MiB", "us", Guest::Native, move |e| cost.cost(e, false))
             .note("Both processes, which poll, with their start-up."),
-    );
-    let far = Test { count: 500, ..stream };
-    plans.push(
         Plan::new("MX between hosts, processor time of 1 MiB", "us", Guest::Native, move |e| {
             far.cost(e, true)
         })
         .note("Both processes and both daemons, with their start-up."),
-    );
-    let wide = Test { count: 500, factor: 8e-3, ..stream };
+    ]
+}
+
+/// Rows of streams between hosts.
+fn stream_plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    let wide = Test { count: 500, factor: 8e-3, ..STREAM };
     let plain = Test { cached: false, ..wide };
     for (title, by, note) in [
         (

@@ -34,8 +34,8 @@ use causeway_wire::local::{ClientMessage, DaemonMessage};
 use crate::clock::{now, ticks};
 use crate::error::Error;
 use crate::limits::{
-    CHEAP_CHECK_WEIGHT, CHEAP_CHECKS, CLOSE_MAX, EMPTY_POLL_WEIGHT, RARE_CHECK_TICKS,
-    RARE_CHECK_WEIGHT, STREAM_TICKS,
+    CHEAP_CHECK_WEIGHT, CHEAP_CHECKS, CLOSE_MAX, CONNECT_CHECK_TICKS, EMPTY_POLL_WEIGHT,
+    RARE_CHECK_TICKS, RARE_CHECK_WEIGHT, STREAM_TICKS,
 };
 use crate::nic::Conversation;
 use crate::paths::Paths;
@@ -218,8 +218,8 @@ impl<B: Buffer> Endpoint<B> {
     #[inline]
     fn run_rare_checks(&mut self) -> bool {
         let ticks = ticks();
-        let (soon, later) = RARE_CHECK_TICKS;
-        let due = if self.paths.connecting() { soon } else { later };
+        let is_connecting = self.paths.connecting();
+        let due = if is_connecting { CONNECT_CHECK_TICKS } else { RARE_CHECK_TICKS };
         if ticks.wrapping_sub(self.checked_at) < due {
             return false;
         }

@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+pub use causeway_memory::limits::PAGE_BYTES;
+
 /// Maximum NICs of one process; further sockets and adapters are ignored.
 pub const NICS_MAX: usize = 64;
 /// Endpoint number that requests any free endpoint. Valid numbers are 0 to 254.
@@ -41,10 +43,11 @@ pub const RESUME_WAIT: Duration = Duration::from_secs(5);
 /// Time for which a connect is repeated while the next daemon does not know the endpoint: its
 /// process resumes with its next call. Afterwards the connect fails with `EndpointClosed`.
 pub const RESUME_PEERS: Duration = Duration::from_secs(60);
-/// Shortest and longest pause between two attempts to reach the next daemon. The pause doubles
-/// after each failed attempt.
-pub const RESUME_PAUSE: (Duration, Duration) =
-    (Duration::from_millis(10), Duration::from_millis(200));
+/// Shortest pause between two attempts to reach the next daemon. The pause doubles after each failed
+/// attempt.
+pub const RESUME_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause between two such attempts.
+pub const RESUME_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Cheap checks before the next poll; each takes 10 to 40 ns. Without the pause in each check, the
 /// processor has executed further polls speculatively when an event arrives, and must discard them.
 pub const CHEAP_CHECKS: u32 = 6;
@@ -57,9 +60,10 @@ pub const STREAM_TICKS: u64 = 500;
 /// Longest sleep while the host's limit of descriptors in flight blocks a send. The send is then
 /// tried again.
 pub const STUCK_MAX: Duration = Duration::from_millis(10);
-/// Shortest interval between checks of daemon and clock, in TSC ticks: about 20 us during a
-/// connect, about 200 us otherwise.
-pub const RARE_CHECK_TICKS: (u64, u64) = (50_000, 500_000);
+/// Shortest interval between checks of daemon and clock, in TSC ticks: about 200 us.
+pub const RARE_CHECK_TICKS: u64 = 500_000;
+/// As [`RARE_CHECK_TICKS`], during a connect: about 20 us.
+pub const CONNECT_CHECK_TICKS: u64 = 50_000;
 /// Weight of an empty poll in the poll counter.
 pub const EMPTY_POLL_WEIGHT: u32 = 8;
 /// Value of the poll counter at which the TSC is read.

@@ -22,7 +22,7 @@
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::limits::{RESUME_PAUSE, STUCK_MAX};
+use crate::limits::{RESUME_PAUSE_MAX, STUCK_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 /// Doorbells of peers that one call clears.
@@ -47,8 +47,8 @@ impl WakeReasons {
 /// Condition for which an endpoint waits on the daemon's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
-    /// The daemon is gone: its socket is not polled, and the sleep lasts at most the longest
-    /// [`RESUME_PAUSE`] (200 ms).
+    /// The daemon is gone: its socket is not polled, and the sleep lasts at most
+    /// [`RESUME_PAUSE_MAX`] (200 ms).
     Nothing,
     /// A message of the daemon; the socket is polled for input only.
     Words,
@@ -66,7 +66,7 @@ impl Awaited {
             Self::Room => (PollFlags::IN | PollFlags::OUT, time),
             Self::Descriptors => (PollFlags::IN, time.min(STUCK_MAX)),
             // The endpoint polls for the next daemon.
-            Self::Nothing => (PollFlags::IN, time.min(RESUME_PAUSE.1)),
+            Self::Nothing => (PollFlags::IN, time.min(RESUME_PAUSE_MAX)),
             Self::Words => (PollFlags::IN, time),
         }
     }

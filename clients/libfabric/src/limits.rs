@@ -101,11 +101,13 @@ pub const MULTI_RECEIVE_MIN: usize = 64;
 pub const MULTI_RECEIVE_GRAIN: usize = 16;
 /// Most polls of an endpoint's paths in a call that makes progress.
 pub const STEPS_PER_CALL: usize = 4;
-/// After the first number of empty polls in a row, a poll yields the processor whenever the count
-/// is a multiple of the second number: with more processes than processors, the sender needs the
-/// processor, and so does the daemon for messages of other hosts. A small message takes far fewer
-/// polls to arrive.
-pub const MISSES_PER_YIELD: (u32, u32) = (64, 4);
+/// Empty polls in a row after which polls yield the processor. A small message takes far fewer polls to
+/// arrive.
+pub const MISSES_BEFORE_YIELD: u32 = 64;
+/// Behind them, a poll yields the processor whenever the count is a multiple of this number: with more
+/// processes than processors, the sender needs the processor, and so does the daemon for messages of
+/// other hosts.
+pub const MISSES_PER_YIELD: u32 = 4;
 /// The number of empty polls at which counting starts if the daemon delivered the last message: a
 /// reply leaves by the daemon as well, which may wait for this processor.
 pub const MISSES_FAR: u32 = 60;
@@ -129,8 +131,11 @@ pub const SERVICE_WAIT: Duration = Duration::from_secs(1);
 pub const SERVICE_RETRY: Duration = Duration::from_millis(20);
 /// How long the close of an endpoint polls without a pause for the delivery of its messages.
 pub const CLOSE_SPIN: Duration = Duration::from_millis(1);
-/// Shortest and longest pause between two polls of a closing endpoint after [`CLOSE_SPIN`].
-pub const CLOSE_PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
+/// Shortest pause between two polls of a closing endpoint after [`CLOSE_SPIN`]; each pause is longer
+/// by it.
+pub const CLOSE_PAUSE: Duration = Duration::from_micros(50);
+/// Longest pause between two such polls.
+pub const CLOSE_PAUSE_MAX: Duration = Duration::from_millis(2);
 /// How long the first operation to an endpoint waits for the connect before a thread continues it.
 /// The daemon answers in about 50 us if it has a processor.
 pub const CONNECT_AT_ONCE: Duration = Duration::from_millis(2);
@@ -139,9 +144,10 @@ pub const CONNECT_AT_ONCE: Duration = Duration::from_millis(2);
 pub const BODIES_LOST_MAX: usize = 1024;
 /// Attempts of a connect while the daemon is replaced.
 pub const CONNECT_TRIES: u8 = 4;
-/// Shortest and longest pause of the thread that continues connects, between two polls.
-pub const CONNECT_POLL: (Duration, Duration) =
-    (Duration::from_micros(500), Duration::from_millis(20));
+/// Shortest pause of the thread that continues connects, between two polls. The pause doubles.
+pub const CONNECT_POLL: Duration = Duration::from_micros(500);
+/// Longest pause between two such polls.
+pub const CONNECT_POLL_MAX: Duration = Duration::from_millis(20);
 /// Longest duration of a connect, in ns (10 s).
 pub const CONNECT_NS: u64 = 10_000_000_000;
 /// Longest duration of a connect in direct mode, in ns (1 h): a peer answers only while its process

@@ -22,6 +22,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use causeway_endpoint::limits::PAGE_BYTES;
 use causeway_message::library::Buffer;
 use causeway_message::limits::SEGMENTS_MAX;
 use rustix::mm::{Advice, madvise};
@@ -29,9 +30,6 @@ use rustix::mm::{Advice, madvise};
 use crate::abi::{CallerPtr, MxSegment, get, get_at};
 use crate::code::Return;
 use crate::limits::{KNOWN_PAGES, KNOWN_SETS, RUN_PAGES, RUNS_OF_SET};
-
-/// Size of a page, in bytes.
-const PAGE: usize = 4096;
 
 /// Buffers of the application for one request. Only [`MappedPages::segments`] creates them, from
 /// arguments of a call.
@@ -192,11 +190,11 @@ impl MappedPages {
     /// Validates a buffer.
     #[inline]
     fn check(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
-        let within = ptr.addr() & PAGE.wrapping_sub(1);
+        let within = ptr.addr() & PAGE_BYTES.wrapping_sub(1);
         let start = ptr.addr().wrapping_sub(within);
         let known = self.pages.get(page_hash(start) % KNOWN_PAGES).copied().unwrap_or(0);
         // A single cached page. The lowest bit must be set if the request writes.
-        if len.wrapping_sub(1) < PAGE.wrapping_sub(within)
+        if len.wrapping_sub(1) < PAGE_BYTES.wrapping_sub(within)
             && known | usize::from(!write) == start | 1
             && start != 0
             && self.cleaned == CLEANED.load(Ordering::Relaxed)
@@ -214,12 +212,12 @@ impl MappedPages {
         if cleaned != self.cleaned {
             *self = Self { cleaned, checks: self.checks, ..Self::with_cache(self.is_enabled) };
         }
-        let start = ptr.addr() & !(PAGE.wrapping_sub(1));
+        let start = ptr.addr() & !(PAGE_BYTES.wrapping_sub(1));
         let end = ptr.addr().checked_add(len).ok_or(Return::BadSegMem)?;
         let tag = start | usize::from(write);
-        if end.wrapping_sub(start) <= PAGE {
+        if end.wrapping_sub(start) <= PAGE_BYTES {
             self.checks = self.checks.wrapping_add(1);
-            check_mapped(start, PAGE, write)?;
+            check_mapped(start, PAGE_BYTES, write)?;
             if let Some(place) = self.pages.get_mut(page_hash(start) % KNOWN_PAGES)
                 && self.is_enabled
             {
@@ -237,13 +235,13 @@ impl MappedPages {
         tag: usize,
         write: bool,
     ) -> Result<(), Return> {
-        let len = end.wrapping_sub(start).checked_next_multiple_of(PAGE);
+        let len = end.wrapping_sub(start).checked_next_multiple_of(PAGE_BYTES);
         let len = len.ok_or(Return::BadSegMem)?;
-        if len / PAGE < RUN_PAGES {
+        if len / PAGE_BYTES < RUN_PAGES {
             let mut page = start;
             while page < end {
                 self.check(std::ptr::without_provenance_mut(page), 1, write)?;
-                page = page.wrapping_add(PAGE);
+                page = page.wrapping_add(PAGE_BYTES);
             }
             return Ok(());
         }
@@ -271,7 +269,7 @@ impl MappedPages {
 /// Hashes the page number. Buffers are often powers of two apart, so all bits must contribute.
 #[inline]
 fn page_hash(start: usize) -> usize {
-    (((start / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+    (((start / PAGE_BYTES) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
 /// Returns whether the kernel supports the check (Linux 5.14).
@@ -279,7 +277,7 @@ fn is_supported() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
         let here = 0_u8;
-        populate((&raw const here).addr() & !(PAGE.wrapping_sub(1)), PAGE, true)
+        populate((&raw const here).addr() & !(PAGE_BYTES.wrapping_sub(1)), PAGE_BYTES, true)
     })
 }
 
@@ -306,13 +304,13 @@ mod tests {
     #[test]
     fn page_cache_holds_buffers_powers_of_two_apart() {
         for (apart, len) in [(64, 40), (256, 256), (1024, 300)] {
-            let memory = vec![1_u8; (4 * apart + len) * PAGE];
+            let memory = vec![1_u8; (4 * apart + len) * PAGE_BYTES];
             let mut known = MappedPages::with_cache(true);
             for _ in 0..10 {
                 for at in 0..4 {
-                    let start = memory.as_ptr().wrapping_add(at * apart * PAGE);
+                    let start = memory.as_ptr().wrapping_add(at * apart * PAGE_BYTES);
                     for write in [true, false] {
-                        known.check(start.cast_mut().cast(), len * PAGE, write).unwrap();
+                        known.check(start.cast_mut().cast(), len * PAGE_BYTES, write).unwrap();
                     }
                 }
             }

@@ -126,9 +126,10 @@ pub const READ_CHECK_MS: u64 = 10;
 /// Most register reads that are answered before the control thread checks again whether the
 /// dispatcher uses the new state.
 pub const READS_PER_CHECK: usize = 64;
-/// First and longest pause between two checks whether the dispatcher has dropped an epoch, in
-/// microseconds.
-pub const EPOCH_CHECK_US: (u64, u64) = (20, 1000);
+/// First pause between two checks whether the dispatcher has dropped an epoch, in microseconds.
+pub const EPOCH_CHECK_US: u64 = 20;
+/// Longest pause between two such checks, in microseconds.
+pub const EPOCH_CHECK_US_MAX: u64 = 1000;
 /// Time for which a send of vfio-user waits for room in the socket, in milliseconds; after that the
 /// attachment of a frontend that reads no replies ends, or the call of a native client fails.
 pub const REPLY_STALL_MS: u64 = 2000;

@@ -1,5 +1,5 @@
 //! Rules of the source tree, checked by reading it: imports between floors, places and reasons of
-//! `unsafe`, sizes of files, names of types, and lints of crates. Each rule is first shown a sample
+//! `unsafe`, sizes of files and functions, names of types, and lints of crates. Each rule is first shown a sample
 //! that breaks it.
 
 #[path = "house/floors.rs"]
@@ -124,6 +124,12 @@ fn house_fabric_names_no_type_of_a_single_service() {
 fn house_files_have_at_most_800_lines() {
     let all = sources();
     assert_none(all.iter().filter_map(|(name, text)| source::long(name, text)).collect());
+}
+
+#[test]
+fn house_functions_have_at_most_70_lines() {
+    let all = sources();
+    assert_none(all.iter().flat_map(|(name, text)| source::long_functions(name, text)).collect());
 }
 
 /// The limits are twice the highest rate of smoltcp, vhost-device and Firecracker, in tenths per

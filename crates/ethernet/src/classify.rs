@@ -132,12 +132,13 @@ impl Work {
         any && self.all_ns.saturating_add(totals_ns) >= self.limit_ns
     }
 
-    /// Adds the descriptors of a frame that is not plain.
+    /// Reads the headers of a frame that is not plain, and adds its descriptors.
     #[inline(always)]
-    fn add_descriptors(&mut self, rx: &RxFrame) {
+    fn read(&mut self, map: &Map, rx: &mut RxFrame, features: u64) -> Result<(), DropReason> {
         let spans_ns = (rx.chain.readable().len() as u64).saturating_mul(cost::SPAN_NS);
         self.chains_ns = self.chains_ns.saturating_add(spans_ns);
         self.all_ns = self.all_ns.saturating_add(spans_ns);
+        rx.headers.read_checked(map, &rx.chain, features)
     }
 
     /// Adds a frame, and the coalesced frames before it.
@@ -227,10 +228,7 @@ impl Ethernet {
             }
             let read = match plain {
                 true => Ok(()),
-                false => {
-                    work.add_descriptors(rx);
-                    rx.headers.read_checked(map, &rx.chain, features)
-                }
+                false => work.read(map, rx, features),
             };
             rx.is_pending = false;
             if let (Some(exchange), true) = (&exchange, read.is_ok()) {

@@ -15,7 +15,7 @@ use std::path::Path;
 use causeway_host::fd::receive::UntrustedSocket;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::limits::{CONNECT_PAUSE_NS, FIRST_MESSAGE_NS};
+use crate::limits::{CONNECT_PAUSE_NS, CONNECT_PAUSE_NS_MAX, FIRST_MESSAGE_NS};
 
 /// Returns a non-blocking socket that is connected to the listener at `path`.
 ///
@@ -43,7 +43,7 @@ pub(crate) struct Connector {
 
 impl Default for Connector {
     fn default() -> Self {
-        Self { pause_ns: CONNECT_PAUSE_NS.0, due_ns: None, first_message_by_ns: 0, error: None }
+        Self { pause_ns: CONNECT_PAUSE_NS, due_ns: None, first_message_by_ns: 0, error: None }
     }
 }
 
@@ -69,7 +69,7 @@ impl Connector {
         }
         let due_ns = now_ns.saturating_add(self.pause_ns).max(not_before_ns);
         self.due_ns = Some(due_ns);
-        self.pause_ns = self.pause_ns.saturating_mul(2).min(CONNECT_PAUSE_NS.1);
+        self.pause_ns = self.pause_ns.saturating_mul(2).min(CONNECT_PAUSE_NS_MAX);
         Some(due_ns.saturating_sub(now_ns))
     }
 
@@ -92,7 +92,7 @@ impl Connector {
 
     /// A queue runs: the next attempt follows the shortest pause again.
     pub(crate) fn running(&mut self) {
-        self.pause_ns = CONNECT_PAUSE_NS.0;
+        self.pause_ns = CONNECT_PAUSE_NS;
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         }
         assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
         connector.running();
-        assert_eq!(connector.plan(0, 0), Some(CONNECT_PAUSE_NS.0));
+        assert_eq!(connector.plan(0, 0), Some(CONNECT_PAUSE_NS));
         connector.begin();
         assert_eq!(connector.plan(1, 30_000_000_001), Some(30_000_000_000), "a barred port waits");
     }

@@ -120,9 +120,11 @@ pub const WAKE_PAUSE_NS: u64 = 50_000_000;
 pub const WAKE_STRIKES_MAX: u32 = 4;
 /// Time without a strike after which earlier strikes are forgotten; 60 s.
 pub const WAKE_STRIKES_NS: u64 = 60_000_000_000;
-/// First and longest pause between two attempts of a port to connect to its frontend; 100 ms and
-/// 1 s. The pause doubles until a queue runs.
-pub const CONNECT_PAUSE_NS: (u64, u64) = (100_000_000, 1_000_000_000);
+/// First pause between two attempts of a port to connect to its frontend; 100 ms. The pause doubles
+/// until a queue runs.
+pub const CONNECT_PAUSE_NS: u64 = 100_000_000;
+/// Longest pause between two such attempts; 1 s.
+pub const CONNECT_PAUSE_NS_MAX: u64 = 1_000_000_000;
 /// Time within which a frontend to which the port connected must send its first message; 5 s. The
 /// port then closes the connection and connects again.
 pub const FIRST_MESSAGE_NS: u64 = 5_000_000_000;

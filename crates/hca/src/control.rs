@@ -23,7 +23,7 @@ use causeway_model::{
     CommandError, HcaView, Name, PortSpec, RequestDispatch, ServiceRequest, TrafficView,
 };
 
-use crate::service::NAME;
+use crate::NAME;
 use crate::traffic::ReadTraffic;
 use crate::view;
 

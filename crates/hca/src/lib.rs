@@ -86,6 +86,9 @@ use causeway_fabric::guest_session::CARRIES_GUEST_SESSIONS;
 use causeway_model::TraceDefinition;
 use causeway_model::commands::trace::Verbs;
 
+/// Name of the service.
+pub(crate) const NAME: &str = "hca";
+
 /// The kinds of ports of the service.
 const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::HCA];
 
@@ -94,7 +97,7 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Verbs>()];
 
 /// The registration of the service with a fabric.
 pub const SERVICE: ServiceRegistration =
-    ServiceRegistration::new(service::NAME, || Box::new(HcaService::new()))
+    ServiceRegistration::new(NAME, || Box::new(HcaService::new()))
         .with_kinds(KINDS)
         .with_capabilities(&[CARRIES_GUEST_SESSIONS])
         .with_controller(|| Box::new(control::HcaController::new()))

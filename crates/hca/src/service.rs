@@ -64,9 +64,6 @@ use crate::uplink::{Joining, Uplink};
 use crate::view::{self, ViewAdapters};
 use crate::{counters, device, trace};
 
-/// Name of the service.
-pub(crate) const NAME: &str = "hca";
-
 /// The adapters of one group.
 #[derive(Debug, Default)]
 pub struct HcaService {

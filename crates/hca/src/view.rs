@@ -20,11 +20,11 @@ use causeway_model::{
 use causeway_verbs::session::names_service;
 use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
+use crate::NAME;
 use crate::adapter_port::AdapterPort;
 use crate::counters;
 use crate::limits::{OFFERED_RANGES_OF_PORT_MAX, SESSIONS_MAX};
 use crate::recent::Sums;
-use crate::service::NAME;
 use crate::switch::AdapterPorts;
 
 /// Asks a shard for views: of the adapter of a port with its queue pairs, or of all adapters

@@ -22,8 +22,10 @@ use causeway_wire::virtio_net::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, HDR_F_NEEDS_CSUM,
 use crate::limits::PACKET_BYTES_ETHERNET;
 use crate::mss::SegmentSizes;
 
-/// TCP's flag CWR: its offset in the header, and its mask.
-const CWR: (usize, u8) = (13, 0x80);
+/// Offset of the flags in the header of TCP.
+const TCP_FLAGS: usize = 13;
+/// TCP's flag CWR.
+const CWR: u8 = 0x80;
 
 /// Returns the work left to do for a frame as an offload header; all zeroes for a finished frame.
 /// TCP is cut to the segment size of its receiver, or to packets of `packet` bytes where that size
@@ -69,7 +71,7 @@ fn find(frame: &[u8], most: usize, sizes: Option<&SegmentSizes>) -> Option<Heade
             Version::V4 => GSO_TCPV4,
             Version::V6 => GSO_TCPV6,
         };
-        if frame.get(transport.offset.saturating_add(CWR.0))? & CWR.1 != 0 {
+        if frame.get(transport.offset.saturating_add(TCP_FLAGS))? & CWR != 0 {
             header.gso_type |= GSO_ECN;
         }
     }
@@ -177,7 +179,7 @@ mod tests {
             assert_eq!(usize::from(found.hdr_len), headers + 14);
         }
         let mut frame = unfinish(tcp(20_000, false));
-        frame[34 + CWR.0] |= CWR.1;
+        frame[34 + TCP_FLAGS] |= CWR;
         assert_eq!(header(&frame).gso_type, GSO_TCPV4 | GSO_ECN);
         assert_eq!(header(&unfinish(tcp(1460, false))).gso_type, 0);
     }

@@ -22,6 +22,8 @@
 //! The caller's thread runs all but the unmapping: dispatchers, control threads of frontends, and
 //! applications.
 
+/// Length of a page, in bytes.
+pub const PAGE_BYTES: usize = 4096;
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509). A map
 /// with more is refused.
 pub const REGIONS_MAX: usize = 64;

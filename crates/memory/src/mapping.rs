@@ -28,7 +28,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::addresses;
 use crate::fault::Guard;
 use crate::limits::{BLOCK_BYTES, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAP_INLINE_BYTES_MAX};
-use crate::mirror::Runs;
+use crate::mirror_runs::Runs;
 use crate::owner::Owner;
 use crate::substitute;
 use crate::unmap::{Range, unmap};

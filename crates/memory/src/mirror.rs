@@ -16,7 +16,6 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, mremap_fixed, munmap};
@@ -24,6 +23,7 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, mrema
 use crate::limits::MIRROR_RUNS_MAX;
 use crate::map::{Map, OutOfGrant};
 use crate::mapping::{Mapping, MappingError};
+use crate::mirror_runs::Runs;
 use crate::rights::Rights;
 
 /// Why pages are not mirrored.
@@ -64,30 +64,18 @@ impl MirrorError {
     }
 }
 
-/// Returns the number of runs of pages of all mirrors of this process.
-pub fn mirrored_runs() -> usize {
-    RUNS.load(Ordering::Relaxed)
-}
-
-/// Runs of pages of all mirrors.
-static RUNS: AtomicUsize = AtomicUsize::new(0);
-
-/// Runs of pages that a mirror counts, given back by the drop.
-#[derive(Debug)]
-pub(crate) struct Runs(usize);
-
-impl Runs {
-    /// Counts `runs`; `None` if there would be too many.
-    fn take(runs: usize) -> Option<Self> {
-        let next = |used: usize| used.checked_add(runs).filter(|sum| *sum <= MIRROR_RUNS_MAX);
-        RUNS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|_| Self(runs))
+/// Returns the first `len` bytes of ranges (guest addresses and lengths); `None` if they have fewer.
+pub fn first_bytes(spans: &[(u64, u64)], len: u64) -> Option<Vec<(u64, u64)>> {
+    let mut left = len;
+    let mut first = Vec::new();
+    for (guest, len) in spans {
+        let now = left.min(*len);
+        if now > 0 {
+            first.push((*guest, now));
+        }
+        left = left.saturating_sub(now);
     }
-}
-
-impl Drop for Runs {
-    fn drop(&mut self) {
-        RUNS.fetch_sub(self.0, Ordering::Relaxed);
-    }
+    (left == 0).then_some(first)
 }
 
 /// Adjacent pages of one mapping.
@@ -220,6 +208,15 @@ mod tests {
 
     fn page(number: u64) -> (u64, u64) {
         ((1 << 20) + number * PAGE, PAGE)
+    }
+
+    #[test]
+    fn first_bytes_of_ranges_end_within_a_range() {
+        let spans = [(0x1000, 0x2000), (0x9000, 0x1000)];
+        assert_eq!(first_bytes(&spans, 0x2800), Some(vec![(0x1000, 0x2000), (0x9000, 0x800)]));
+        assert_eq!(first_bytes(&spans, 0x1000), Some(vec![(0x1000, 0x1000)]));
+        assert_eq!(first_bytes(&spans, 0x3000).map(|spans| spans.len()), Some(2));
+        assert_eq!(first_bytes(&spans, 0x3001), None);
     }
 
     #[test]

@@ -27,10 +27,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::limits::SUBSTITUTE_BYTES_MAX;
-
-/// A page, and the part of the file that the sink is. Huge pages were replaced by then.
-const PAGE: usize = 4096;
+use crate::limits::{PAGE_BYTES, SUBSTITUTE_BYTES_MAX};
 
 /// The resources of the handler.
 #[derive(Debug)]
@@ -81,13 +78,13 @@ impl Substitute {
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         let size = SUBSTITUTE_BYTES_MAX.min(limit);
         rustix::fs::ftruncate(&file, size)?;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, PAGE as u64)?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, PAGE_BYTES as u64)?;
         let stat = rustix::fs::fstat(&file)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing.
         let sink = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                PAGE,
+                PAGE_BYTES,
                 rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
                 rustix::mm::MapFlags::SHARED,
                 &file,
@@ -96,7 +93,7 @@ impl Substitute {
         }?;
         let sink = sink.expose_provenance();
         let identity = (stat.st_dev, stat.st_ino);
-        Ok(Self { file, identity, size, next: AtomicU64::new(PAGE as u64), sink })
+        Ok(Self { file, identity, size, next: AtomicU64::new(PAGE_BYTES as u64), sink })
     }
 
     /// Returns whether the descriptor still refers to the file. Async-signal-safe.
@@ -137,14 +134,14 @@ pub(crate) unsafe fn replace(base: usize, len: usize) -> Option<u64> {
 /// As for [`replace`], of the page.
 pub(crate) unsafe fn replace_page(address: usize) -> bool {
     let Some(substitute) = substitute() else { return false };
-    let page = (address & !(PAGE - 1)) as *mut libc::c_void;
+    let page = (address & !(PAGE_BYTES - 1)) as *mut libc::c_void;
     let sink = substitute.sink as *mut libc::c_void;
-    // SAFETY: the sink is PAGE bytes that this module alone has. An old length of zero maps the
+    // SAFETY: the sink is a page that this module alone has. An old length of zero maps the
     // same page a second time; replacing the page at `address` keeps pointers into it valid.
     unsafe {
-        libc::memset(sink, 0, PAGE);
+        libc::memset(sink, 0, PAGE_BYTES);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        libc::mremap(sink, 0, PAGE, flags, page) != libc::MAP_FAILED
+        libc::mremap(sink, 0, PAGE_BYTES, flags, page) != libc::MAP_FAILED
     }
 }
 

@@ -88,7 +88,7 @@ pub use link::{
 };
 pub use mac::Mac;
 pub use name::Name;
-pub use noun::{Asker, NounCall, NounDefinition, NounError, NounReply, NounResult};
+pub use noun::{Asker, NounCall, NounDefaults, NounDefinition, NounError, NounReply, NounResult};
 pub use poll::{PollMode, PollPolicy};
 pub use port::{
     CID_GUEST_MIN, CID_HOST, KindDefinition, KindInfo, MxPeer, MxSpec, MxUdp, NetSpec, Offloads,

@@ -3,16 +3,19 @@
 //! A service registers a [`NounDefinition`] for each of its nouns. The daemon reads the request,
 //! admits its sender, and calls the definition with a [`NounCall`], by which the handler asks the
 //! controllers of services. Bodies and replies are JSON. Nouns of the fabric and the daemon (ports,
-//! links, apply) stand in the daemon.
+//! rules, apply) stand in the daemon.
 //!
 //! A handler runs on the thread of the client's connection and may block; it keeps no state. The
 //! length of a request is limited by the daemon, that of a reply by the handler. Errors map to
 //! status codes: [`NounError`]. Two definitions of one name are not detected: the first answers.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::draft::Resolver;
 use crate::{CommandError, Name, ServiceRequest, ServiceResponse, TypedRequest};
 
 /// Sends a request to the controllers, and waits for the answer.
@@ -46,6 +49,15 @@ impl NounDefinition {
     }
 }
 
+/// Values of the daemon that complete the objects of requests.
+#[derive(Debug, Clone, Copy)]
+pub struct NounDefaults<'a> {
+    /// File of the private key of objects that name none (`key_file` of `[daemon]`).
+    pub key_file: &'a Path,
+    /// Resolves host names; blocks the calling thread for as long as the host's resolver takes.
+    pub resolve: Resolver,
+}
+
 /// A request to a noun.
 #[derive(Clone, Copy)]
 pub struct NounCall<'a> {
@@ -53,6 +65,8 @@ pub struct NounCall<'a> {
     pub method: &'a str,
     /// Segments of the path behind the noun.
     pub path: &'a [&'a str],
+    /// Values that complete an object of the body.
+    pub defaults: NounDefaults<'a>,
     body: &'a [u8],
     asker: Asker<'a>,
 }
@@ -109,9 +123,10 @@ impl<'a> NounCall<'a> {
         method: &'a str,
         path: &'a [&'a str],
         body: &'a [u8],
+        defaults: NounDefaults<'a>,
         asker: Asker<'a>,
     ) -> NounCall<'a> {
-        Self { method, path, body, asker }
+        Self { method, path, defaults, body, asker }
     }
 
     /// Returns the body as a `T`.

@@ -78,14 +78,7 @@ impl MxService {
     /// NICs that messages reached.
     pub(crate) fn exchange(&mut self, cx: &mut Context<'_>, port: PortId) -> Vec<PortId> {
         if !self.has_local(port) && !self.touched.iter().any(|other| self.has_local(*other)) {
-            // Messages went from ring to ring, and nothing else follows.
-            let touched = std::mem::take(&mut self.touched);
-            for other in &touched {
-                if let Some(network) = self.network(*other) {
-                    network.commit(cx.now_ns);
-                }
-            }
-            return touched;
+            return self.end_touched(cx, false);
         }
         let mut steps = LOCAL_STEPS_PER_TURN_MAX;
         let mut bytes = LOCAL_BYTES_PER_TURN;
@@ -123,11 +116,21 @@ impl MxService {
             (LOCAL_STEPS_PER_TURN_MAX.saturating_sub(steps) as u64).saturating_mul(LOCAL_STEP_NS);
         let copied = LOCAL_BYTES_PER_TURN.saturating_sub(bytes).saturating_mul(1000);
         cx.charge(took.saturating_add(copied.checked_div(LOCAL_BYTES_PER_US).unwrap_or(0)));
+        self.end_touched(cx, true)
+    }
+
+    /// Ends the turn of the NICs that messages reached, and returns them. `had_local`: work for
+    /// neighbours was performed.
+    fn end_touched(&mut self, cx: &mut Context<'_>, had_local: bool) -> Vec<PortId> {
         let touched = std::mem::take(&mut self.touched);
         for port in &touched {
-            let now = cx.now_ns;
             let Some(network) = self.network(*port) else { continue };
-            network.end_local(now);
+            if !had_local {
+                // Messages went from ring to ring, and nothing else follows.
+                network.commit(cx.now_ns);
+                continue;
+            }
+            network.end_local(cx.now_ns);
             if network.has_local() {
                 cx.wake_source(network.source());
             }

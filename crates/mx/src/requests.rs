@@ -58,6 +58,15 @@ fn named_endpoint(ask: &ClientMessage) -> Option<u8> {
     }
 }
 
+/// Notes in the log that a process has another version of the protocol.
+fn note_version(cx: &mut Context<'_>, port: PortId, version: u16) {
+    let text = format_args!(
+        "a process has version {version} of the protocol, causewayd {VERSION}: it cannot use the \
+         NIC; install its library from the release of causewayd"
+    );
+    cx.remark(port, text);
+}
+
 impl MxService {
     /// Answers a request of a process.
     ///
@@ -82,13 +91,7 @@ impl MxService {
         match ask {
             ClientMessage::Hello { version, direct } => {
                 if version != VERSION {
-                    cx.remark(
-                        port,
-                        format_args!(
-                            "a process has version {version} of the protocol, causewayd {VERSION}: \
-                             it cannot use the NIC; install its library from the release of causewayd"
-                        ),
-                    );
+                    note_version(cx, port, version);
                 }
                 self.answer_hello(value, port, direct)?;
             }
@@ -121,20 +124,7 @@ impl MxService {
             }
             ClientMessage::Name { tag, nic } => self.answer_name(value, port, tag, NicId(nic)),
             ClientMessage::Region { tag, endpoint, len } => {
-                let memory = match memory {
-                    RequestMemory::File(file) => file,
-                    RequestMemory::Guest(memory) => {
-                        return self.region_in_guest(cx, value, port, (tag, endpoint, len), memory);
-                    }
-                    RequestMemory::None => return Err(LocalError::Descriptors),
-                };
-                let added = self.add_region((value, port), endpoint, memory.as_fd(), len);
-                let (code, region) = match added {
-                    Ok(region) => (0, region.0),
-                    Err(RegionRefusal::Limit) => (NO_RESOURCES, 0),
-                    Err(RegionRefusal::Rule) => return Err(LocalError::Descriptors),
-                };
-                self.notify(value, &DaemonMessage::Region { tag, code, endpoint, region }, vec![]);
+                self.answer_region(cx, (value, port), (tag, endpoint, len), memory)?;
             }
             ClientMessage::Unregion { endpoint, region } => {
                 if local_nic.is_of(endpoint, value)
@@ -146,6 +136,31 @@ impl MxService {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Registers the memory of a request for large messages of an endpoint, and answers.
+    fn answer_region(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        (tag, endpoint, len): (u32, u8, u64),
+        memory: RequestMemory,
+    ) -> Result<(), LocalError> {
+        let memory = match memory {
+            RequestMemory::File(file) => file,
+            RequestMemory::Guest(memory) => {
+                return self.region_in_guest(cx, value, port, (tag, endpoint, len), memory);
+            }
+            RequestMemory::None => return Err(LocalError::Descriptors),
+        };
+        let added = self.add_region((value, port), endpoint, memory.as_fd(), len);
+        let (code, region) = match added {
+            Ok(region) => (0, region.0),
+            Err(RegionRefusal::Limit) => (NO_RESOURCES, 0),
+            Err(RegionRefusal::Rule) => return Err(LocalError::Descriptors),
+        };
+        self.notify(value, &DaemonMessage::Region { tag, code, endpoint, region }, vec![]);
         Ok(())
     }
 

@@ -15,8 +15,8 @@ use causeway_attach::local::LocalError;
 use causeway_channel::mx_rings;
 use causeway_fabric::guest_session::{GuestMemory, OfferError};
 use causeway_fabric::{Context, PortId};
-use causeway_memory::limits::MIRROR_RUNS_MAX;
-use causeway_memory::{GuestSpans, MirrorError, View, mirrored_runs};
+use causeway_memory::limits::{MIRROR_RUNS_MAX, PAGE_BYTES};
+use causeway_memory::{GuestSpans, MirrorError, View, first_bytes, mirrored_runs};
 use causeway_mxoe::driver::RegionRefusal;
 use causeway_wire::local::DaemonMessage;
 use causeway_wire::mx::RegionId;
@@ -31,7 +31,7 @@ use crate::service::{MxService, SourceOwner};
 use crate::sessions::GrantUse;
 
 /// Length of a page in bytes.
-const PAGE: u64 = 4096;
+const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Why endpoints and regions are refused with `MX_NO_RESOURCES`.
 const SHORTAGE: &str = "was refused: its memory lies in too many places or was deregistered, or the \
@@ -150,7 +150,7 @@ impl MxService {
     ) -> Result<(View, usize), Refusal> {
         let rule = |error: &dyn std::fmt::Display| Refusal::Rule(format!("its rings: {error}"));
         let bytes = mx_rings::layout().bytes();
-        let spans = first(&memory.spans, (bytes as u64).next_multiple_of(PAGE));
+        let spans = first_bytes(&memory.spans, (bytes as u64).next_multiple_of(PAGE));
         let Some(spans) = spans else {
             let wrong =
                 format_args!("{} bytes, of which {bytes} are needed", memory.len).to_string();
@@ -257,20 +257,6 @@ fn runs_left(own: usize, all: usize) -> usize {
     half.min(RUNS_PER_PORT_MAX).max(pages).saturating_sub(own).min(free)
 }
 
-/// Returns the first `len` bytes of ranges; `None` if they have fewer.
-fn first(spans: &[(u64, u64)], len: u64) -> Option<Vec<(u64, u64)>> {
-    let mut left = len;
-    let mut first = Vec::new();
-    for (guest, len) in spans {
-        let now = left.min(*len);
-        if now > 0 {
-            first.push((*guest, now));
-        }
-        left = left.saturating_sub(now);
-    }
-    (left == 0).then_some(first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,14 +277,5 @@ mod tests {
         assert!(all <= MIRROR_RUNS_MAX);
         assert_eq!(runs_left(0, 0), RUNS_PER_PORT_MAX);
         assert_eq!(runs_left(RUNS_PER_PORT_MAX, RUNS_PER_PORT_MAX), 0);
-    }
-
-    #[test]
-    fn first_bytes_of_ranges_end_within_a_range() {
-        let spans = [(0x1000, 0x2000), (0x9000, 0x1000)];
-        assert_eq!(first(&spans, 0x2800), Some(vec![(0x1000, 0x2000), (0x9000, 0x800)]));
-        assert_eq!(first(&spans, 0x1000), Some(vec![(0x1000, 0x1000)]));
-        assert_eq!(first(&spans, 0x3000).map(|spans| spans.len()), Some(2));
-        assert_eq!(first(&spans, 0x3001), None);
     }
 }

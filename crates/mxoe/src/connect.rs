@@ -9,7 +9,7 @@
 //! one pair of endpoints share a peer.
 //!
 //! At most [`CONNECTS_MAX`] (256) connects of an endpoint run or wait; a further request is
-//! deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s ([`RECONNECT_NS`]),
+//! deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s ([`RECONNECT`]),
 //! until the answer or the timeout of the request ([`NicConfig::give_up_ns`](crate::NicConfig) if
 //! it has none; status `Timeout`); while the peer table is full nothing is sent. A connect to an
 //! unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs, and fails with
@@ -26,7 +26,7 @@ use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Pac
 use crate::Admission;
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT_NS};
+use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT};
 use crate::nic::DropReason;
 use crate::nic_table::NicTable;
 use crate::peer::{Incarnation, LivenessQuery};
@@ -144,7 +144,7 @@ impl NicEndpoint {
             if connecting.again_at > ctx.now {
                 continue;
             }
-            let wait = RoundTrip::new(RECONNECT_NS).wait(connecting.tries);
+            let wait = RoundTrip::new(RECONNECT).wait(connecting.tries);
             connecting.again_at = ctx.now.saturating_add(wait);
             connecting.tries = connecting.tries.saturating_add(1);
             let (address, key, number) = (connecting.address, connecting.key, connecting.number);

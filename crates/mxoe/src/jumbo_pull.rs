@@ -8,14 +8,14 @@
 //!
 //! A pull falls back after [`JUMBO_TRIES_MAX`] requests without data (2 before the first jumbo
 //! frame of the peer, 8 after it). If frames of the common length then arrive, all pulls from the
-//! peer use them for [`JUMBO_PAUSE_NS`] (10 s, doubled up to 640 s); if nothing arrives, no pause
+//! peer use them for [`JUMBO_PAUSE`] (10 s, doubled up to 640 s); if nothing arrives, no pause
 //! begins. The state is kept per peer and forgotten when the own interface changes. Without
 //! [`NicConfig::wide`](crate::NicConfig) no jumbo frame is requested. Only pulled data uses jumbo
 //! frames; messages do not. [`pull`](crate::pull) asks before each request and reports arrivals.
 //! The module sends nothing, has no timer and cannot fail; its state is that of one peer, in the
 //! thread of the NIC.
 
-use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
+use crate::limits::{JUMBO_PAUSE, JUMBO_PROVEN_TRIES_MAX, JUMBO_TRIES_MAX, WaitLimits};
 
 /// State of jumbo pulls from one peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,22 +46,21 @@ impl JumboPull {
         if tries < self.tries_max(now) {
             return;
         }
-        let (first, most) = JUMBO_PAUSE_NS;
+        let WaitLimits { least_ns, most_ns } = JUMBO_PAUSE;
         let pause = match *self {
             Self::Narrow { until, .. } if now < until => return,
-            Self::Narrow { pause, .. } => pause.saturating_mul(2).min(most),
-            Self::Hoped | Self::Proven => first,
+            Self::Narrow { pause, .. } => pause.saturating_mul(2).min(most_ns),
+            Self::Hoped | Self::Proven => least_ns,
         };
         *self = Self::Narrow { until: now.saturating_add(pause), pause };
     }
 
     /// Returns after how many requests without data a pull falls back to the common length.
     fn tries_max(self, now: u64) -> u32 {
-        let (hoped, proven) = JUMBO_TRIES_MAX;
         match self {
-            Self::Proven => proven,
+            Self::Proven => JUMBO_PROVEN_TRIES_MAX,
             Self::Narrow { until, .. } if now < until => 0,
-            Self::Hoped | Self::Narrow { .. } => hoped,
+            Self::Hoped | Self::Narrow { .. } => JUMBO_TRIES_MAX,
         }
     }
 }
@@ -70,9 +69,9 @@ impl JumboPull {
 mod tests {
     use super::*;
 
-    const HOPED: u32 = JUMBO_TRIES_MAX.0;
-    const PROVEN: u32 = JUMBO_TRIES_MAX.1;
-    const PAUSE: u64 = JUMBO_PAUSE_NS.0;
+    const HOPED: u32 = JUMBO_TRIES_MAX;
+    const PROVEN: u32 = JUMBO_PROVEN_TRIES_MAX;
+    const PAUSE: u64 = JUMBO_PAUSE.least_ns;
 
     #[test]
     fn jumbo_pause_doubles_without_frames() {
@@ -94,7 +93,7 @@ mod tests {
         for _ in 0..70 {
             wide.common_arrived(u64::MAX / 2, HOPED);
             let JumboPull::Narrow { pause, .. } = wide else { panic!("{wide:?}") };
-            assert!(pause <= JUMBO_PAUSE_NS.1);
+            assert!(pause <= JUMBO_PAUSE.most_ns);
         }
     }
 

@@ -23,6 +23,26 @@
 
 pub use causeway_wire::mx::limits::*;
 
+/// Limits of a window: a number that grows with arrivals and shrinks after a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowLimits {
+    /// Number at the start.
+    pub initial: usize,
+    /// Minimum after losses.
+    pub least: usize,
+    /// Maximum.
+    pub most: usize,
+}
+
+/// Limits of a wait that grows with each attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitLimits {
+    /// Shortest wait in ns.
+    pub least_ns: u64,
+    /// Longest wait in ns.
+    pub most_ns: u64,
+}
+
 /// Number of NICs that a NIC knows. A further NIC is not added.
 pub const KNOWN_NICS_MAX: usize = 1024;
 /// Number of addresses of removed peers whose sequence generation an endpoint keeps. The oldest is
@@ -59,18 +79,21 @@ pub const OFFERS_MAX: usize = 4096;
 pub const OFFERS_OF_PEER_MAX: usize = 256;
 /// Number of large messages that are pulled from a peer at the same time. Further pulls wait.
 pub const PULLS_OF_PEER_MAX: usize = 8;
-/// Requested blocks of a peer that have not arrived completely: initial number (as in MX), minimum
-/// after loss, and maximum. The maximum is 1 MiB, a quarter of the frames that the host buffers for
-/// a socket.
-pub const BLOCKS_REQUESTED: (usize, usize, usize) = (4, 2, 32);
+/// Requested blocks of a peer that have not arrived completely. The initial number is that of MX; the
+/// maximum is 1 MiB, a quarter of the frames that the host buffers for a socket.
+pub const BLOCKS_REQUESTED: WindowLimits = WindowLimits { initial: 4, least: 2, most: 32 };
 /// Span of the requested blocks of a pull, from the first incomplete block to the last requested
 /// block. Later blocks wait.
 pub const BLOCKS_SPAN_MAX: usize = 64;
-/// Number of requests without an answer after which a pull no longer asks for jumbo frames: before
-/// the first jumbo frame of a peer, and after it. The path MTU of a network seldom changes.
-pub const JUMBO_TRIES_MAX: (u32, u32) = (2, 8);
-/// Pause in ns without jumbo frames: at first, and at most. The pause doubles.
-pub const JUMBO_PAUSE_NS: (u64, u64) = (10_000_000_000, 640_000_000_000);
+/// Number of requests without an answer after which a pull no longer asks for jumbo frames, before the
+/// first jumbo frame of a peer.
+pub const JUMBO_TRIES_MAX: u32 = 2;
+/// As [`JUMBO_TRIES_MAX`], after the first jumbo frame of a peer: the path MTU of a network seldom
+/// changes.
+pub const JUMBO_PROVEN_TRIES_MAX: u32 = 8;
+/// Pause without jumbo frames. The pause doubles.
+pub const JUMBO_PAUSE: WaitLimits =
+    WaitLimits { least_ns: 10_000_000_000, most_ns: 640_000_000_000 };
 /// Bytes that a peer may pull of a message beyond twice its length. Further blocks are sent at
 /// intervals of [`PULLED_AGAIN_NS`].
 pub const PULLED_AGAIN_BYTES: u64 = 256 << 10;
@@ -81,36 +104,38 @@ pub const OUTBOX_MAX: usize = 1024;
 /// Number of messages that a cancel searches at the cost of an ordinary request.
 pub const CANCEL_SEARCH_UNIT: usize = 64;
 
-/// Packets in flight to a peer: initial number, minimum after loss, and maximum.
-pub const WINDOW_PACKETS: (usize, usize, usize) = (32, 8, 512);
+/// Packets in flight to a peer.
+pub const WINDOW_PACKETS: WindowLimits = WindowLimits { initial: 32, least: 8, most: 512 };
 
 /// Maximum delay of an acknowledgement in ns, as in MX.
 pub const ACK_DELAY_NS: u64 = 15_625_000;
 /// Number of messages after which an acknowledgement is due at once.
 pub const UNACKED_MAX: u32 = 4;
-/// Minimum and maximum retransmission timeout in ns. The minimum exceeds [`ACK_DELAY_NS`]; the
-/// maximum is that of MX.
-pub const RESEND_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Minimum and maximum time in ns before a block is requested again; the maximum is that of MX.
-pub const REREQUEST_NS: (u64, u64) = (4_000_000, 1_000_000_000);
-/// Minimum and maximum time in ns before a connect is repeated; the maximum is that of MX. Connects
-/// measure no round trip, so the first wait is twice the minimum: 40 ms.
-pub const RECONNECT_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// Retransmission timeout. The minimum exceeds [`ACK_DELAY_NS`]; the maximum is that of MX.
+pub const RESEND: WaitLimits = WaitLimits { least_ns: 20_000_000, most_ns: 500_000_000 };
+/// Time before a block is requested again; the maximum is that of MX.
+pub const REREQUEST: WaitLimits = WaitLimits { least_ns: 4_000_000, most_ns: 1_000_000_000 };
+/// Time before a connect is repeated; the maximum is that of MX. Connects measure no round trip, so
+/// the first wait is twice the minimum: 40 ms.
+pub const RECONNECT: WaitLimits = WaitLimits { least_ns: 20_000_000, most_ns: 500_000_000 };
 /// Interval in ns (2 ms) at which connects to unknown NICs are compared with the NICs that
 /// discovery found.
 pub const DISCOVERY_POLL_NS: u64 = 2_000_000;
 /// Number of consecutive duplicate acknowledgements after which a message counts as lost (RFC
 /// 5681).
 pub const DUPLICATE_ACKS: u32 = 3;
-/// Number of consecutive acknowledgements with another generation or without acknowledged messages,
-/// and their duration in ns, beyond which the engine queries the peer. Late packets cause a few.
-pub const CONFLICTS_TOLERATED: (u32, u64) = (4, 1_000_000_000);
+/// Number of consecutive acknowledgements with another generation or without acknowledged messages
+/// beyond which the engine queries the peer, if they last for [`CONFLICTS_NS`]. Late packets cause a
+/// few.
+pub const CONFLICTS_TOLERATED: u32 = 4;
+/// Minimum duration in ns of such acknowledgements before the engine queries the peer.
+pub const CONFLICTS_NS: u64 = 1_000_000_000;
 /// Number of packets inconsistent with the received fragments after which a partial message is
 /// discarded: more than a message has.
 pub const FOREIGN_PACKETS_MAX: u8 = 8;
 /// Time in ns that a peer has to answer after a refusal or a connect of another session reported
 /// that it is gone. Such a report may be forged. With long round trips: three of them, up to the
-/// maximum of [`RESEND_NS`].
+/// maximum of [`RESEND`].
 pub const DOUBT_NS: u64 = 20_000_000;
 /// Time in ns without sends to a restarted peer whose sequence numbers were in use before: longer
 /// than the lifetime of a packet in the network.
@@ -137,9 +162,9 @@ pub const ANNOUNCE_NS: u64 = 1_000_000_000;
 pub const ANNOUNCE_GAP_NS: u64 = 100_000_000;
 /// Interval in ns of announcements after the burst, as in Open-MX.
 pub const ANNOUNCE_IDLE_NS: u64 = 180_000_000_000;
-/// Minimum and maximum interval in ns of name queries to a NIC. The queried NIC may not know this
-/// NIC yet; the maximum is that of Open-MX.
-pub const NAME_QUERY_NS: (u64, u64) = (100_000_000, 5_000_000_000);
+/// Interval of name queries to a NIC. The queried NIC may not know this NIC yet; the maximum is that of
+/// Open-MX.
+pub const NAME_QUERY: WaitLimits = WaitLimits { least_ns: 100_000_000, most_ns: 5_000_000_000 };
 /// Time in ns after which a NIC that announced itself and does not answer name queries is
 /// forgotten.
 pub const NIC_NAMELESS_NS: u64 = 30_000_000_000;

@@ -23,7 +23,7 @@ use causeway_wire::mx::{Handle, PeerId, Status, Token, Window};
 use crate::counters::PeerCounters;
 use crate::jumbo_pull::JumboPull;
 use crate::limits::{
-    DOUBT_NS, PARTNERS_MAX, PAST_PEERS_MAX, QUIET_NS, REREQUEST_NS, RESEND_NS, WINDOW_PACKETS,
+    DOUBT_NS, PARTNERS_MAX, PAST_PEERS_MAX, QUIET_NS, REREQUEST, RESEND, WINDOW_PACKETS,
 };
 use crate::request_window::RequestWindow;
 use crate::sequence::SequenceNumber;
@@ -184,8 +184,7 @@ pub(crate) struct LivenessQuery {
 impl LivenessQuery {
     /// Starts a query. `trip` is the known round trip in ns.
     pub(crate) fn new(now: u64, status: Status, trip: u64) -> Self {
-        let (_, most) = RESEND_NS;
-        let lasts = trip.saturating_mul(3).clamp(DOUBT_NS, most);
+        let lasts = trip.saturating_mul(3).clamp(DOUBT_NS, RESEND.most_ns);
         Self { since: now, status, lasts, is_repeated: false, refused: false }
     }
 
@@ -290,7 +289,6 @@ impl ReceiveState {
 
 impl RemoteEndpoint {
     fn new((host, endpoint): (u16, u8), generation: u8, now: u64) -> Self {
-        let (window, ..) = WINDOW_PACKETS;
         Self {
             host,
             endpoint,
@@ -307,8 +305,8 @@ impl RemoteEndpoint {
                 flight: VecDeque::new(),
                 queue: VecDeque::new(),
                 packets: 0,
-                window,
-                trip: RoundTrip::new(RESEND_NS),
+                window: WINDOW_PACKETS.initial,
+                trip: RoundTrip::new(RESEND),
                 resend_at: None,
                 tries: 0,
                 recovery: (0, 0, 0),
@@ -336,7 +334,7 @@ impl RemoteEndpoint {
                 active: Vec::new(),
                 waiting: VecDeque::new(),
                 offers: Vec::new(),
-                trip: RoundTrip::new(REREQUEST_NS),
+                trip: RoundTrip::new(REREQUEST),
                 request_window: RequestWindow::new(),
                 jumbo: JumboPull::default(),
             },

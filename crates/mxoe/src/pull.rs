@@ -10,7 +10,7 @@
 //! (64) bounds how far a pull runs ahead of its first incomplete block. A block that completes
 //! requests the incomplete blocks before it again at once, each once. Else an incomplete block is
 //! requested again after the smoothed round trip and four deviations, at least 4 ms and at most 1 s
-//! ([`REREQUEST_NS`](crate::limits::REREQUEST_NS)), doubled each time. A pull without data for
+//! ([`REREQUEST`](crate::limits::REREQUEST)), doubled each time. A pull without data for
 //! [`NicConfig::give_up_ns`](crate::NicConfig) ends with a timeout.
 //!
 //! A region that was unmapped or removed, a cancel, or a refusal that a repeated request confirms

@@ -11,7 +11,7 @@
 //! that were requested once ([`RequestWindow::arrived`]) and reads [`RequestWindow::blocks`] before
 //! each request; a window below the blocks in flight cancels none. All on the thread of the NIC.
 
-use crate::limits::BLOCKS_REQUESTED;
+use crate::limits::{BLOCKS_REQUESTED, WindowLimits};
 
 /// Maximum number of requested blocks that have not arrived, for all pulls from one peer.
 ///
@@ -32,8 +32,8 @@ pub(crate) struct RequestWindow {
 impl RequestWindow {
     /// Creates the initial window.
     pub(crate) const fn new() -> Self {
-        let (first, _, most) = BLOCKS_REQUESTED;
-        Self { blocks: first, threshold: most, arrived_since: 0, halved_until: 0 }
+        let WindowLimits { initial, most, .. } = BLOCKS_REQUESTED;
+        Self { blocks: initial, threshold: most, arrived_since: 0, halved_until: 0 }
     }
 
     /// Returns the window in blocks.
@@ -43,10 +43,9 @@ impl RequestWindow {
 
     /// Records the arrival of a block that was requested once.
     pub(crate) fn arrived(&mut self) {
-        let (_, _, most) = BLOCKS_REQUESTED;
         self.arrived_since = self.arrived_since.saturating_add(1);
         if self.blocks < self.threshold || self.arrived_since >= self.blocks {
-            self.blocks = self.blocks.saturating_add(1).min(most);
+            self.blocks = self.blocks.saturating_add(1).min(BLOCKS_REQUESTED.most);
             self.arrived_since = 0;
         }
     }
@@ -56,9 +55,8 @@ impl RequestWindow {
         if now < self.halved_until {
             return;
         }
-        let (_, least, _) = BLOCKS_REQUESTED;
         self.halved_until = now.saturating_add(trip_ns.max(1));
-        self.blocks = self.blocks.wrapping_shr(1).max(least);
+        self.blocks = self.blocks.wrapping_shr(1).max(BLOCKS_REQUESTED.least);
         (self.threshold, self.arrived_since) = (self.blocks, 0);
     }
 }
@@ -69,7 +67,7 @@ mod tests {
 
     #[test]
     fn request_window_grows_and_is_halved_once_for_a_round_trip() {
-        let (first, least, most) = BLOCKS_REQUESTED;
+        let WindowLimits { initial: first, least, most } = BLOCKS_REQUESTED;
         let mut window = RequestWindow::new();
         assert_eq!(window.blocks(), first);
         (first..most).for_each(|_| window.arrived());

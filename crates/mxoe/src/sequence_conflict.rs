@@ -20,7 +20,7 @@ use causeway_wire::mx::{PeerId, Status};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::limits::CONFLICTS_TOLERATED;
+use crate::limits::{CONFLICTS_NS, CONFLICTS_TOLERATED};
 use crate::peer::{LivenessQuery, SendState};
 use crate::receive_order::HALF;
 use crate::sequence::SequenceNumber;
@@ -68,8 +68,7 @@ impl SendState {
         let new = SequenceConflict { since: now, times: 0, asked: None };
         let SequenceConflict { since, times, asked } = self.conflict.get_or_insert(new);
         *times = times.saturating_add(1);
-        let (most, ns) = CONFLICTS_TOLERATED;
-        let often = *times > most && now.saturating_sub(*since) > ns;
+        let often = *times > CONFLICTS_TOLERATED && now.saturating_sub(*since) > CONFLICTS_NS;
         // Old numbers can still arrive during the quiet time.
         let ahead = check == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);
         asked.is_none() && (ahead || often)

@@ -14,6 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::limits::WaitLimits;
+
 /// Estimate of the round trip to a peer in ns (RFC 6298).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
@@ -22,14 +24,13 @@ pub(crate) struct RoundTrip {
     /// Mean deviation.
     variation: u64,
     /// Shortest and longest wait.
-    least: u64,
-    most: u64,
+    limits: WaitLimits,
 }
 
 impl RoundTrip {
-    /// Creates an estimate without measurements. Waits are limited to `least` to `most` ns.
-    pub(crate) const fn new((least, most): (u64, u64)) -> Self {
-        Self { smoothed: 0, variation: 0, least, most }
+    /// Creates an estimate without measurements.
+    pub(crate) const fn new(limits: WaitLimits) -> Self {
+        Self { smoothed: 0, variation: 0, limits }
     }
 
     /// Adds a measurement in ns.
@@ -46,12 +47,13 @@ impl RoundTrip {
     /// Returns the time in ns to wait for an answer after `tries` attempts without one. Doubles
     /// with each.
     pub(crate) fn wait(&self, tries: u32) -> u64 {
+        let WaitLimits { least_ns, most_ns } = self.limits;
         let once = match self.smoothed {
-            0 => self.least.saturating_mul(2),
+            0 => least_ns.saturating_mul(2),
             known => known.saturating_add(self.variation.saturating_mul(4)),
         };
-        let once = once.clamp(self.least, self.most);
-        once.saturating_mul(1_u64.wrapping_shl(tries.min(10))).min(self.most)
+        let once = once.clamp(least_ns, most_ns);
+        once.saturating_mul(1_u64.wrapping_shl(tries.min(10))).min(most_ns)
     }
 
     /// Returns the smoothed round trip in ns, or 0 if none was measured.
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn timeout_follows_the_round_trip_within_its_limits() {
-        let mut trip = RoundTrip::new((20_000, 500_000));
+        let mut trip = RoundTrip::new(WaitLimits { least_ns: 20_000, most_ns: 500_000 });
         assert_eq!(trip.wait(0), 40_000);
         trip.measured(100_000);
         assert_eq!(trip.wait(0), 300_000);

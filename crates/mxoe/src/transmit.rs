@@ -9,7 +9,7 @@
 //! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss); further messages wait
 //! in the queue, which [`request`](crate::request) bounds. A retransmission follows after the
 //! smoothed round trip and four deviations (RFC 6298), doubled each time, 20 ms to 0.5 s
-//! ([`RESEND_NS`](crate::limits::RESEND_NS)), without a limit of their number. A peer that sends no
+//! ([`RESEND`](crate::limits::RESEND)), without a limit of their number. A peer that sends no
 //! packet for [`NicConfig::give_up_ns`](crate::NicConfig) (500 s unless configured) while messages,
 //! open offers or a watch of the host side (`Request::Watch`) wait for it is removed, and its
 //! messages end with `EndpointUnreachable`, whether or not they were delivered.
@@ -266,8 +266,7 @@ impl NicEndpoint {
             }
             let packets = message.content.packets();
             send.packets = send.packets.saturating_sub(packets);
-            let (_, _, most) = WINDOW_PACKETS;
-            send.window = send.window.saturating_add(packets).min(most);
+            send.window = send.window.saturating_add(packets).min(WINDOW_PACKETS.most);
             self.end_message(ctx, message, Status::Success);
         }
         self.recover(ctx, peer, there);
@@ -302,8 +301,7 @@ impl NicEndpoint {
             return;
         }
         (send.duplicates, send.resent_early_at) = (0, ctx.now);
-        let (_, least, _) = WINDOW_PACKETS;
-        send.window = send.window.wrapping_shr(1).max(least);
+        send.window = send.window.wrapping_shr(1).max(WINDOW_PACKETS.least);
         count(&mut remote.counters.resent_early);
         retransmit(ctx, id, remote, 0);
     }
@@ -323,8 +321,7 @@ impl NicEndpoint {
             self.end_peer(ctx, peer, Status::EndpointUnreachable);
             return;
         }
-        let (_, least, _) = WINDOW_PACKETS;
-        send.window = send.window.wrapping_shr(1).max(least);
+        send.window = send.window.wrapping_shr(1).max(WINDOW_PACKETS.least);
         send.tries = send.tries.saturating_add(1);
         send.recovery = (send.flight.len(), 1, 2);
         let wait = send.trip.wait(send.tries);

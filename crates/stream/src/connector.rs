@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::os::fd::AsFd as _;
 
-use crate::limits::{CONNECT_NS_MAX, CONNECT_PAUSE_NS};
+use crate::limits::{CONNECT_NS_MAX, CONNECT_PAUSE_NS, CONNECT_PAUSE_NS_MAX};
 use crate::socket::StreamSocket;
 
 /// Where the peer listens.
@@ -65,7 +65,7 @@ pub(crate) struct Connector {
 impl Connector {
     /// Returns a connector whose first attempt is due at once.
     pub fn new(remote: Remote) -> Self {
-        let pause_ns = CONNECT_PAUSE_NS.0;
+        let pause_ns = CONNECT_PAUSE_NS;
         Self { remote, pause_ns, due_ns: Some(0), attempt: None, error: None }
     }
 
@@ -128,13 +128,13 @@ impl Connector {
     fn plan(&mut self, now_ns: u64, reason: String) {
         self.error = Some(reason);
         self.due_ns = Some(now_ns.saturating_add(self.pause_ns));
-        self.pause_ns = self.pause_ns.saturating_mul(2).min(CONNECT_PAUSE_NS.1);
+        self.pause_ns = self.pause_ns.saturating_mul(2).min(CONNECT_PAUSE_NS_MAX);
     }
 
     /// Plans the next attempt after a connection that lasted for `lasted_ns`.
     pub fn ended(&mut self, now_ns: u64, lasted_ns: u64, reason: String) {
-        if lasted_ns >= CONNECT_PAUSE_NS.1 {
-            self.pause_ns = CONNECT_PAUSE_NS.0;
+        if lasted_ns >= CONNECT_PAUSE_NS_MAX {
+            self.pause_ns = CONNECT_PAUSE_NS;
         }
         self.plan(now_ns, reason);
     }

@@ -25,8 +25,10 @@ pub const BATCH_DATAGRAMS_MAX: usize = 64;
 /// Most batches of one port on the way to the forwarding service. Until one is processed, further
 /// frames wait in the socket.
 pub const BATCHES_MAX: usize = 2;
-/// Shortest and longest pause between two attempts to connect; 100 ms and 1 s.
-pub const CONNECT_PAUSE_NS: (u64, u64) = (100_000_000, 1_000_000_000);
+/// Shortest pause between two attempts to connect; 100 ms.
+pub const CONNECT_PAUSE_NS: u64 = 100_000_000;
+/// Longest pause between two attempts to connect; 1 s.
+pub const CONNECT_PAUSE_NS_MAX: u64 = 1_000_000_000;
 /// Time in which a TCP connection must be established; 5 s. The attempt has failed then, and is
 /// repeated.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;

@@ -390,12 +390,7 @@ fn event_queue(input: &mut Input<'_>) -> Vec<u8> {
 pub fn run(bytes: &[u8]) {
     let mut play = Play::new();
     let mut input = Input::new(bytes);
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        play.step(&mut input);
-    }
+    input.steps(STEPS_MAX, |input| play.step(input));
     play.neighbour.assert_well(&mut play.world);
     play.grant();
     reset(&mut play.world.subnet, play.guest.adapter);

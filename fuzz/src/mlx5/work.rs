@@ -383,12 +383,7 @@ fn update(input: &mut Input<'_>) -> (UpdateControl, MemoryKeyContext) {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut play = Play::new(input.bool());
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        play.step(&mut input);
-    }
+    input.steps(STEPS_MAX, |input| play.step(input));
     play.neighbour.assert_well(&mut play.world);
     if play.is_second_honest {
         play.drivers[1].assert_edges();

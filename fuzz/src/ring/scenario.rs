@@ -99,12 +99,7 @@ pub fn run(data: &[u8], packed: bool) {
             // set-up.
             let (Ok(queue), true) = (queue, usual && setup.size <= SIZE_MAX) else { return };
             let mut scenario = Scenario::new(guest_memory, packed, setup, queue);
-            for _ in 0..STEPS_MAX {
-                if input.is_empty() {
-                    break;
-                }
-                scenario.step(&mut input, record);
-            }
+            input.steps(STEPS_MAX, |input| scenario.step(input, record));
             scenario.end();
         });
     });

@@ -50,12 +50,7 @@ pub fn run(data: &[u8]) {
     let good = attach("g", theirs | packed, if choice & 4 == 0 { 4096 } else { 128 });
     let mut play = Play { stage, hostile, good, features: 0, spoiled: false, frame: Vec::new() };
     play.features = play.good.frontend().features();
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        play.step(&mut input);
-    }
+    input.steps(STEPS_MAX, |input| play.step(input));
     play.end();
 }
 

@@ -53,12 +53,7 @@ pub fn run(data: &[u8]) {
     };
     let guests = CIDS.map(attach).into();
     let mut play = Play { stage, guests, data: Vec::new() };
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        play.step(&mut input);
-    }
+    input.steps(STEPS_MAX, |input| play.step(input));
     play.end();
 }
 

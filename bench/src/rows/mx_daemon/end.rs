@@ -15,15 +15,10 @@ use causeway_wire::local::{ClientMessage, DaemonMessage, HELLO_NO_CHANNELS, VERS
 use causeway_wire::mx::{Address, Event, PeerId, RegionId, Request, Status, Token};
 
 use super::guest::GuestProcess;
+use super::{PATIENCE, text};
 
-/// Time for any answer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Key of the endpoints.
 pub const KEY: u32 = 7;
-
-pub fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
 
 /// The process of an endpoint.
 pub enum Process {

@@ -16,7 +16,7 @@ use causeway_wire::mlx5::queue_pair::Service;
 use causeway_wire::mlx5::work_request::{DataSegment, SendOpcode};
 use causeway_wire::session::{MESSAGE_BYTES, Offer, SERVICE_QPN, SessionMessage};
 
-use super::end::{PATIENCE, text};
+use super::{PATIENCE, text};
 
 /// Memory of a guest's driver, in bytes.
 const MEMORY: u64 = 8 << 20;

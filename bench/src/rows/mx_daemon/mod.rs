@@ -26,7 +26,10 @@ use crate::rig::{GROUP, Rig, hca_mac, mac};
 use crate::row::{Against, Guest, Plan};
 use crate::rows::messages::{By, add_nic};
 
-use end::{End, PATIENCE};
+use end::End;
+
+/// Time for any answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Large messages that are offered at the same time.
 const OFFERED: usize = 4;
@@ -38,6 +41,10 @@ enum Side {
     Host,
     /// In guests.
     Guest,
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 /// Opens the endpoint of a new NIC with this number.

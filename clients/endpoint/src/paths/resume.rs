@@ -32,7 +32,7 @@ use super::Paths;
 use super::connects::ConnectParameters;
 use super::open::{RingMemory, rings};
 use crate::connection::Attached;
-use crate::limits::{ANSWER_MAX, RESUME_PAUSE, RESUME_PEERS, RESUME_WAIT};
+use crate::limits::{ANSWER_MAX, RESUME_PAUSE, RESUME_PAUSE_MAX, RESUME_PEERS, RESUME_WAIT};
 use crate::nic::Conversation;
 
 /// State of the resumption.
@@ -66,7 +66,7 @@ impl Resume {
             secrets: None,
             since: now,
             next: now,
-            pause: RESUME_PAUSE.0,
+            pause: RESUME_PAUSE,
             conversation: None,
             failed: false,
             rings: None,
@@ -79,7 +79,7 @@ impl Resume {
     fn later(&mut self) {
         self.conversation = None;
         self.next = Instant::now().checked_add(self.pause).unwrap_or(self.next);
-        self.pause = self.pause.saturating_mul(2).min(RESUME_PAUSE.1);
+        self.pause = self.pause.saturating_mul(2).min(RESUME_PAUSE_MAX);
     }
 }
 
@@ -106,7 +106,7 @@ impl Paths {
         let now = Instant::now();
         if !self.has_no_daemon {
             let resume = &mut self.resume;
-            (resume.since, resume.next, resume.pause) = (now, now, RESUME_PAUSE.0);
+            (resume.since, resume.next, resume.pause) = (now, now, RESUME_PAUSE);
             (resume.conversation, resume.failed, resume.rings) = (None, false, None);
         }
         self.has_no_daemon = true;
@@ -213,7 +213,7 @@ impl Paths {
         if !closed || late || self.connects.parameters(token).is_none() {
             return false;
         }
-        let when = Instant::now().checked_add(RESUME_PAUSE.0).unwrap_or(resume.since);
+        let when = Instant::now().checked_add(RESUME_PAUSE).unwrap_or(resume.since);
         resume.retries.push_back((when, token));
         true
     }

@@ -42,9 +42,9 @@ use causeway_wire::local::ClientMessage;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::StagingCommand;
-use super::watch::{MemoryWatch, PAGE, WatchedRange};
+use super::watch::{MemoryWatch, WatchedRange};
 use crate::connection::Grant;
-use crate::limits::{REFUSED_PAUSE, REGISTERED_BYTES_MAX, REGISTRATIONS_MAX};
+use crate::limits::{PAGE_BYTES, REFUSED_PAUSE, REGISTERED_BYTES_MAX, REGISTRATIONS_MAX};
 
 /// Number of calls of [`clean`].
 static CLEANED: AtomicU64 = AtomicU64::new(0);
@@ -215,8 +215,8 @@ fn bytes_max() -> usize {
 
 /// Returns the pages that contain a range.
 fn pages_of(range: &Range<usize>) -> Option<Range<usize>> {
-    let end = range.end.checked_next_multiple_of(PAGE)?;
-    Some(range.start & !PAGE.wrapping_sub(1)..end)
+    let end = range.end.checked_next_multiple_of(PAGE_BYTES)?;
+    Some(range.start & !PAGE_BYTES.wrapping_sub(1)..end)
 }
 
 impl<R: Registrar> RegistrationCache<R> {
@@ -252,7 +252,7 @@ impl<R: Registrar> RegistrationCache<R> {
         while let Some(at) = self.entries.iter().position(covers) {
             let Some(entry) = self.entries.get_mut(at) else { break };
             let Some(region) = entry.region else { return Err(TransportError::Full) };
-            let page = memory.start & !PAGE.wrapping_sub(1);
+            let page = memory.start & !PAGE_BYTES.wrapping_sub(1);
             if entry.watched.as_ref().is_some_and(|watched| !watched.is_unchanged(page)) {
                 self.counters.invalidated = self.counters.invalidated.wrapping_add(1);
                 self.end(at, commands);

@@ -28,10 +28,9 @@ use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl};
 use rustix::process::{Pid, getpid};
 
+use crate::limits::PAGE_BYTES;
 use crate::threads::spawn_unsignalled;
 
-/// Length of a page, in bytes.
-pub const PAGE: usize = 4096;
 /// Flag of `userfaultfd(2)`: no faults of the kernel, which permits the call without privileges.
 const USER_MODE_ONLY: libc::c_int = 1;
 /// Version of the interface.
@@ -237,7 +236,7 @@ impl MemoryWatch {
     /// was made, without a read of its report yet. Meanwhile another thread may have mapped other
     /// memory at the address.
     fn is_settled(&self, page: usize) -> bool {
-        let mut protect = ProtectArgument { start: page as u64, len: PAGE as u64, mode: 0 };
+        let mut protect = ProtectArgument { start: page as u64, len: PAGE_BYTES as u64, mode: 0 };
         // SAFETY: the request takes this structure.
         let protect = unsafe { Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut protect) };
         // SAFETY: the request ends the write protection of a page that has none. The kernel refuses it
@@ -254,7 +253,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    const LEN: usize = 16 * PAGE;
+    const LEN: usize = 16 * PAGE_BYTES;
     /// Held by tests that count changes, or compare such counts: all of a process share them.
     pub static ALONE: Mutex<()> = Mutex::new(());
 
@@ -286,7 +285,7 @@ pub(super) mod tests {
         // SAFETY: the memory of this test, to which nothing refers.
         let changes: [(&str, Change); 4] = [
             ("munmap", |at| unsafe { munmap(pointer(at), LEN) }.unwrap()),
-            ("munmap of a page", |at| unsafe { munmap(pointer(at), PAGE) }.unwrap()),
+            ("munmap of a page", |at| unsafe { munmap(pointer(at), PAGE_BYTES) }.unwrap()),
             ("mremap", |at| {
                 let to = map(None);
                 // SAFETY: as above.

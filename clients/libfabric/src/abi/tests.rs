@@ -76,7 +76,15 @@ macro_rules! numbers {
 }
 
 fn all_layouts() -> Vec<Line> {
-    let mut lines = layouts! {
+    let mut lines = objects();
+    lines.extend(operations());
+    lines.extend(tables());
+    lines
+}
+
+/// The offsets in objects and their attributes.
+fn objects() -> Vec<Line> {
+    layouts! {
         "struct fi_info" FiInfo {
             next, caps, mode, addr_format, src_addrlen, dest_addrlen, src_addr, dest_addr, handle,
             tx_attr, rx_attr, ep_attr, domain_attr, fabric_attr, nic,
@@ -135,8 +143,12 @@ fn all_layouts() -> Vec<Line> {
         "struct fi_cq_attr" FiCqAttr {
             size, flags, format, wait_obj, signaling_vector, wait_cond, wait_set,
         }
-    };
-    lines.extend(layouts! {
+    }
+}
+
+/// The offsets in operations and their completions.
+fn operations() -> Vec<Line> {
+    layouts! {
         "struct fi_cq_entry" FiCqEntry { op_context }
         "struct fi_cq_msg_entry" FiCqMsgEntry { op_context, flags, len }
         "struct fi_cq_data_entry" FiCqDataEntry { op_context, flags, len, buf, data }
@@ -173,9 +185,7 @@ fn all_layouts() -> Vec<Line> {
         "struct fi_provider" FiProvider {
             version, fi_version, context, name, getinfo, fabric, cleanup,
         }
-    });
-    lines.extend(tables());
-    lines
+    }
 }
 
 /// The offsets in tables. Their sizes are not compared, because a table may be shorter than in

@@ -327,8 +327,15 @@ fn hostile_replies_before_the_bytes_were_taken_leave_nothing_of_what_lies_there_
     assert_eq!(side.operations(), 0);
 }
 
+/// Returns the first bytes of a message that announces `len` bytes under a name.
+fn notice(name: u64, len: u64) -> Vec<u8> {
+    let mut head = 0_u64.to_le_bytes().to_vec();
+    head.extend_from_slice(&(send::NOTICE | name << 32 | len).to_le_bytes());
+    head
+}
+
 #[test]
-fn hostile_heads_and_missing_bytes_fail_the_receive() {
+fn hostile_heads_fail_the_receive() {
     let host = Host::new(&["a"]);
     let mut side = TestEndpoint::new(&host);
     let mut hostile = HostileEndpoint::new(&host, &mut side);
@@ -349,11 +356,6 @@ fn hostile_heads_and_missing_bytes_fail_the_receive() {
         assert_eq!(done.failure.unwrap().err, FI_EIO, "{len} {done:?}");
     }
     // The length differs from the notice.
-    let notice = |name: u64, len: u64| {
-        let mut head = 0_u64.to_le_bytes().to_vec();
-        head.extend_from_slice(&(send::NOTICE | name << 32 | len).to_le_bytes());
-        head
-    };
     side.receive(FI_ADDR_UNSPEC, 1, 2, &mut into);
     hostile.send(1, notice(5, 0xffff_ffff));
     hostile.send(BODY | 5, vec![8; 1000]);
@@ -367,6 +369,14 @@ fn hostile_heads_and_missing_bytes_fail_the_receive() {
         done.len <= 5000 && done.failure.is_none_or(|failure| failure.err == FI_ETRUNC),
         "{done:?}"
     );
+}
+
+#[test]
+fn hostile_missing_bytes_fail_the_receive() {
+    let host = Host::new(&["a"]);
+    let mut side = TestEndpoint::new(&host);
+    let mut hostile = HostileEndpoint::new(&host, &mut side);
+    let mut into = vec![1_u8; 5000];
     // No bytes arrive, in a multi-receive buffer neither; and the only sender of a buffer closes.
     let hostile_address = side.insert(hostile.name());
     side.receive(FI_ADDR_UNSPEC, 1, 2, &mut into);

@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use causeway_endpoint::threads::spawn_unsignalled;
 
 use super::state::{DomainShared, DomainState};
-use crate::limits::CONNECT_POLL;
+use crate::limits::{CONNECT_POLL, CONNECT_POLL_MAX};
 use crate::rdm::ConnectHelper;
 
 /// Starts the thread, at most one per domain.
@@ -66,14 +66,14 @@ enum ConnectPoll {
 
 /// The thread.
 fn run(domain: &Weak<DomainShared>, running: &AtomicBool) {
-    let (mut pause, longest) = CONNECT_POLL;
+    let mut pause = CONNECT_POLL;
     loop {
         std::thread::sleep(pause);
         let Some(shared) = domain.upgrade() else { return };
         match shared.state.claimed(|state| poll(state, running)) {
             ConnectPoll::Nothing => return,
-            ConnectPoll::Waiting => pause = pause.saturating_mul(2).min(longest),
-            ConnectPoll::Ended => pause = CONNECT_POLL.0,
+            ConnectPoll::Waiting => pause = pause.saturating_mul(2).min(CONNECT_POLL_MAX),
+            ConnectPoll::Ended => pause = CONNECT_POLL,
         }
     }
 }

@@ -45,7 +45,9 @@ use super::{atomic, av, cntr, cq, msg, rma, tagged};
 use crate::abi::*;
 use crate::errno;
 use crate::info;
-use crate::limits::{CLOSE_PAUSE, CLOSE_SPIN, INJECT_MAX, OPERATIONS_MAX, SEGMENTS_MAX};
+use crate::limits::{
+    CLOSE_PAUSE, CLOSE_PAUSE_MAX, CLOSE_SPIN, INJECT_MAX, OPERATIONS_MAX, SEGMENTS_MAX,
+};
 use crate::rdm::{AppSpan, DomainEnv, Errno, Payload, Rdm, ReportTemplate};
 
 /// An endpoint that an application opened.
@@ -353,7 +355,7 @@ fn deliver(object: &FidObject<FidEp>) {
             std::thread::sleep(pause);
         }
         if since.elapsed() >= CLOSE_SPIN {
-            pause = pause.saturating_add(CLOSE_PAUSE.0).min(CLOSE_PAUSE.1);
+            pause = pause.saturating_add(CLOSE_PAUSE).min(CLOSE_PAUSE_MAX);
         }
     }
 }

@@ -30,7 +30,7 @@ use super::wait_fd::{WaitFd, sleep_on};
 use super::{cntr, cq};
 use crate::abi::{FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_EINVAL, FI_ENOSYS, Fid};
 use crate::eq;
-use crate::limits::{MISSES_PER_YIELD, SLEEP_MAX, SPIN};
+use crate::limits::{MISSES_BEFORE_YIELD, MISSES_PER_YIELD, SLEEP_MAX, SPIN};
 use crate::rdm::PARTNER_CHECK;
 
 /// Returns 0 if the application may sleep on an object, `-FI_EAGAIN` if it has entries or an event
@@ -160,19 +160,18 @@ pub fn longest_sleep(state: &DomainState, of: &impl WaitTarget) -> Duration {
         }
         match endpoint.paths.awaited() {
             Awaited::Words => {}
-            Awaited::Nothing => longest = longest.min(causeway_endpoint::limits::RESUME_PAUSE.1),
+            Awaited::Nothing => longest = longest.min(causeway_endpoint::limits::RESUME_PAUSE_MAX),
             _ => longest = longest.min(causeway_endpoint::limits::STUCK_MAX),
         }
     }
     longest
 }
 
-/// Yields the processor after many empty polls in a row ([`MISSES_PER_YIELD`]). Called without the
+/// Yields the processor after many empty polls in a row ([`MISSES_BEFORE_YIELD`]). Called without the
 /// lock.
 #[inline]
 pub fn yield_after_misses(misses: u32) {
-    let (least, each) = MISSES_PER_YIELD;
-    if misses >= least && misses.is_multiple_of(each) {
+    if misses >= MISSES_BEFORE_YIELD && misses.is_multiple_of(MISSES_PER_YIELD) {
         std::thread::yield_now();
     }
 }

@@ -21,26 +21,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_memory::limits::PAGE_BYTES;
 use causeway_memory::{Map, Mapping, Region};
 use causeway_ring::driver::{Driver, Layout};
 use causeway_ring::{Doorbell, Notifier};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+use super::addresses::{GUEST_BASE, USER_BASE, addresses};
 use super::client::Client;
 use super::driver_queue::DriverQueue;
 use super::error::NativeError;
 use super::reconnect::{Reconnect, ReconnectState};
 use crate::vhost_user::FrontendReq;
-use crate::vhost_user::message::{RegionSpec, RingAddresses, emit_table};
+use crate::vhost_user::message::{RegionSpec, emit_table};
 use crate::vhost_user::server::features;
 
-/// Guest address of the memory file. Not 0, so that no address is valid by accident.
-const GUEST_BASE: u64 = 0x1_0000_0000;
-/// Frontend address of the memory file. Nothing is mapped there; it only has to differ from the
-/// guest address.
-const USER_BASE: u64 = 0x7c00_0000_0000;
-const PAGE: u64 = 4096;
 /// Entries of each descriptor's indirect table.
 const TABLE_ENTRIES: u16 = 64;
 
@@ -102,7 +98,7 @@ fn event() -> Result<OwnedFd, Errno> {
 
 /// Rounds up to a multiple of a page.
 fn page_up(at: u64) -> u64 {
-    at.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
+    at.checked_next_multiple_of(PAGE_BYTES as u64).unwrap_or(u64::MAX)
 }
 
 /// Returns the layout and first buffer of each queue, and the total length in bytes.
@@ -329,19 +325,6 @@ fn start_queue(
     client.start_queue(queue.size, driver.base(), &addresses, kick.as_fd(), call.as_fd())?;
     let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
     Ok(DriverQueue::new(driver, kick, call, slots, queue.slot_bytes))
-}
-
-/// Returns the addresses of a queue's ring in the frontend's address space.
-pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
-    let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
-    RingAddresses {
-        index,
-        flags: 0,
-        descriptors: user(layout.desc()),
-        used: user(layout.used()),
-        available: user(layout.avail()),
-        log: 0,
-    }
 }
 
 /// Returns a queue number as the protocol encodes it.

@@ -18,6 +18,7 @@
 //! restart of the daemon only if the port was attached by path with a `reconnect` time; such a port
 //! blocks in `wait…` or `reconnect` until the new daemon serves it or the time is over.
 
+mod addresses;
 mod client;
 mod driver_queue;
 mod error;

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use causeway_memory::Map;
 
+use super::addresses::addresses;
 use super::client::Client;
 use super::driver_queue::DriverQueue;
 use super::error::NativeError;
-use super::frontend::addresses;
 use crate::limits::CONNECT_PAUSE_MS;
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{InflightSpec, RegionSpec};

@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::fault::Reason;
-use crate::limits::{EPOCH_CHECK_US, REGION_DOORBELLS_MAX};
+use crate::limits::{EPOCH_CHECK_US, EPOCH_CHECK_US_MAX, REGION_DOORBELLS_MAX};
 
 /// Consequences of messages that the dispatcher has not taken yet.
 #[derive(Debug, Default)]
@@ -203,13 +203,13 @@ impl Link {
         if !is_used {
             return false;
         }
-        let (mut pause, longest) = EPOCH_CHECK_US;
+        let mut pause = EPOCH_CHECK_US;
         while earlier.iter().any(|epoch| Arc::strong_count(epoch) > 1) {
             if began.elapsed() >= limit || self.is_stopped() {
                 return false;
             }
             self.sleep(Duration::from_micros(pause));
-            pause = pause.saturating_mul(2).min(longest);
+            pause = pause.saturating_mul(2).min(EPOCH_CHECK_US_MAX);
         }
         // The count is read without ordering. The dispatcher's last accesses to the epochs must
         // come before the reply.

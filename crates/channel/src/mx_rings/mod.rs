@@ -79,14 +79,13 @@ pub enum InvalidEntry {
 
 /// Entries of each ring of an endpoint.
 pub const ENTRIES: usize = 256;
-/// Entries and bytes of each ring of an endpoint: the longest eager message fits several times.
-const SIZES: (u32, u32) = (ENTRIES as u32, 256 << 10);
-const _: () = assert!(SIZES.1 as usize >= 4 * MEDIUM_BYTES_MAX);
+/// Bytes of each ring of an endpoint: the longest eager message fits several times.
+const DATA_BYTES: u32 = 256 << 10;
+const _: () = assert!(DATA_BYTES as usize >= 4 * MEDIUM_BYTES_MAX);
 
 /// Returns the layout of the rings of an endpoint.
 pub fn layout() -> Layout {
-    let (entries, bytes) = SIZES;
-    Layout::new(entries, bytes).unwrap_or(Layout::DEFAULT)
+    Layout::new(ENTRIES as u32, DATA_BYTES).unwrap_or(Layout::DEFAULT)
 }
 
 /// Returns an address as a word.

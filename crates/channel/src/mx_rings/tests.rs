@@ -23,7 +23,7 @@ fn pair() -> (Sender, Receiver) {
 
 #[test]
 fn mx_rings_have_the_constant_sizes() {
-    assert_eq!((layout().slots(), layout().data()), SIZES);
+    assert_eq!((layout().slots(), layout().data()), (ENTRIES as u32, DATA_BYTES));
 }
 
 fn taken(receiver: &Receiver) -> (EventHead, Vec<u8>) {

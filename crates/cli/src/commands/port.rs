@@ -152,18 +152,23 @@ fn text(port: &PortView) -> String {
     }
     let mut out = pairs(&list);
     if is_virtio(port) && !port.queues.is_empty() {
-        let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
-        let more = [("RUNNING", Align::Left), ("MODE", Align::Left), ("WHY", Align::Left)];
-        let mut table = TextTable::new(&[&heads[..], &more].concat());
-        for queue in &port.queues {
-            let running = if queue.running { "yes" } else { "no" };
-            let (index, size) = (queue.index.to_string(), queue.size.to_string());
-            let (mode, why) = (queue.mode.clone(), queue.mode_reason.clone());
-            table.row(vec![index, size, queue.format.clone(), running.to_owned(), mode, why]);
-        }
-        out.push_str(&format!("\n{}", table.render()));
+        out.push_str(&format!("\n{}", queues(port)));
     }
     out + &counters(&port.counters)
+}
+
+/// Returns the table of a port's queues.
+fn queues(port: &PortView) -> String {
+    let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
+    let more = [("RUNNING", Align::Left), ("MODE", Align::Left), ("WHY", Align::Left)];
+    let mut table = TextTable::new(&[&heads[..], &more].concat());
+    for queue in &port.queues {
+        let running = if queue.running { "yes" } else { "no" };
+        let (index, size) = (queue.index.to_string(), queue.size.to_string());
+        let (mode, why) = (queue.mode.clone(), queue.mode_reason.clone());
+        table.row(vec![index, size, queue.format.clone(), running.to_owned(), mode, why]);
+    }
+    table.render()
 }
 
 /// Returns whether a port has virtio features and queues. The queues of an adapter (`hca`) are the

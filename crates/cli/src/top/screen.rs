@@ -22,8 +22,10 @@ use crate::table::{Align, duration};
 const DETAILS: u16 = 7;
 /// Fewest lines of a screen with details.
 const DETAILS_FROM: u16 = 16;
-/// Columns and lines of the help.
-const HELP_SIZE: (u16, u16) = (64, 19);
+/// Columns of the help.
+const HELP_WIDTH: u16 = 64;
+/// Lines of the help.
+const HELP_HEIGHT: u16 = 19;
 /// The help.
 const HELP: &str = "\
  1-4 Tab         ports, links, dispatchers, connections
@@ -214,7 +216,7 @@ fn keys_line(app: &App) -> Line<'_> {
 
 /// Draws the help over the view.
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
-    let (width, height) = (HELP_SIZE.0.min(area.width), HELP_SIZE.1.min(area.height));
+    let (width, height) = (HELP_WIDTH.min(area.width), HELP_HEIGHT.min(area.height));
     let middle = |all: u16, part: u16| all.saturating_sub(part) / 2;
     let x = area.x.saturating_add(middle(area.width, width));
     let y = area.y.saturating_add(middle(area.height, height));

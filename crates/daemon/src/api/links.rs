@@ -1,46 +1,15 @@
-//! `/v1/links`: lists, adds, shows and deletes configured paths to peers.
+//! Links in other nouns of the control API: the default MTU of new ports ([`mtus`]), and the counters
+//! of links in `/v1/stats` ([`stats`]). `/v1/links` itself is a noun of the `link` service.
 //!
-//! `POST` reads the keys of a `[[link]]` table and resolves the peer's name on the thread of the
-//! connection, which blocks for as long as the resolver takes; a name without an address is refused
-//! (422). A name in use is a conflict, and a link beyond `LINKS_MAX` (1,024) is refused (409 both).
-//! A link cannot be changed in place: clients delete and add it. The module opens no socket; the
-//! `link` service does. A link that cannot be opened is refused with the status of the error. Only
-//! links of the configuration file and of the state file are added at the start of the daemon all
-//! the same, in the state down, and opened again later. Without the `link` service, a command to
-//! `/v1/links` is 422, [`mtus`] limits nothing, and [`stats`] is empty.
-//!
-//! [`mtus`] and [`stats`] serve the other nouns: the default MTU of new ports, and `/v1/stats`.
-//! `super::answer` dispatches here; the commands go to the `link` service by
-//! [`crate::fabric::ask`].
+//! Both ask for all links, in the thread of the connection, which waits for the dispatchers. Without the
+//! `link` service, [`mtus`] limits nothing, and [`stats`] is empty.
 
-use causeway_model::commands::links::{Add, Delete, List, Show};
-use causeway_model::draft::LinkDraft;
+use causeway_model::commands::links::List;
 use causeway_model::{CommandError, LinkStats, LinkView, Name, ObjectStats};
-use serde_json::{Map, Value};
 
-use super::{ApiCall, invalid, named, parse_name, refused};
+use super::{ApiCall, refused};
 use crate::fabric::ask;
 use crate::http::HttpReply;
-
-/// Answers `/v1/links`; `rest` holds the path segments after it.
-pub(super) fn links(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
-    match (rest, call.method()) {
-        ([], "GET") => call.ask(List, 200),
-        ([], "POST") => {
-            let values: Map<String, Value> = call.body()?;
-            let draft = LinkDraft::read(&values);
-            let draft = draft.map_err(|problems| invalid(named("link", &values, &problems)))?;
-            let spec = draft.into_spec(&call.about.key_file, call.about.resolve);
-            let spec = spec.map_err(|e| invalid(e.to_string()))?;
-            call.ask(Add(Box::new(spec)), 201)
-        }
-        ([name], "GET") => call.ask(Show(parse_name(name)?), 200),
-        ([name], "DELETE") => call.execute(Delete(parse_name(name)?)),
-        ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
-        _ => Err(call.no_path()),
-    }
-}
 
 /// Returns every link, or an empty list if no service of links is registered.
 fn all(call: &ApiCall<'_>) -> Result<Vec<LinkView>, HttpReply> {

@@ -48,15 +48,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_model::Name;
-use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TypedRequest};
+use causeway_model::{Answer, Command, CommandError, GroupView, PortView};
 use causeway_model::{GROUP_FIELDS, KindDefinition, KindInfo, PortSpec, RuleSpec, schema};
 use causeway_model::{InfoView, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
-use causeway_model::{NounCall, NounDefinition, NounError, NounReply, SectionDefinition};
+use causeway_model::{
+    NounCall, NounDefaults, NounDefinition, NounError, NounReply, SectionDefinition,
+};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::fabric::{FabricControl, ask};
+use crate::fabric::FabricControl;
 use crate::http::{HttpReply, HttpRequest};
 use crate::kept::Kept;
 use crate::logger;
@@ -66,7 +68,7 @@ use crate::refusals::ControlRefusals;
 use crate::stop::StopRequest;
 use causeway_model::draft::Resolver;
 use causeway_model::port::{self, ReadContext};
-use causeway_model::schema::{Problem, joined};
+use causeway_model::schema::{joined, named};
 
 /// Properties of the daemon that the API needs beside the fabric.
 #[derive(Debug, Clone)]
@@ -129,7 +131,6 @@ const NOUNS: &[(&str, NounHandler)] = &[
     ("groups", groups),
     ("info", info),
     ("kinds", kinds),
-    ("links", links::links),
     ("ports", ports),
     ("rules", rules),
     ("shutdown", shutdown),
@@ -174,7 +175,9 @@ impl ApiCall<'_> {
             Answer::Service(response) => Ok(response),
             other => Err(CommandError::Host(format!("a service's command got {other:?}"))),
         };
-        let call = NounCall::new(self.method(), rest, &self.request.body, &asker);
+        let ApiContext { key_file, resolve, .. } = self.about;
+        let defaults = NounDefaults { key_file, resolve: *resolve };
+        let call = NounCall::new(self.method(), rest, &self.request.body, defaults, &asker);
         match (noun.answer)(&call) {
             Ok(NounReply::Shown(value)) => Ok(HttpReply::json(200, &value)),
             Ok(NounReply::Added(value)) => Ok(HttpReply::json(201, &value)),
@@ -212,21 +215,6 @@ impl ApiCall<'_> {
     /// Reads the body of the request.
     fn body<T: DeserializeOwned>(&self) -> Result<T, HttpReply> {
         serde_json::from_slice(&self.request.body).map_err(|error| wrong_body(&error))
-    }
-
-    /// Executes a command of a service and replies with its answer and `status`.
-    fn ask<T: TypedRequest<Answer: Serialize>>(
-        &self,
-        command: T,
-        status: u16,
-    ) -> Result<HttpReply, HttpReply> {
-        Ok(HttpReply::json(status, &ask(self.fabric, command).map_err(refused)?))
-    }
-
-    /// Executes a command of a service that has no answer.
-    fn execute<T: TypedRequest<Answer = ()>>(&self, command: T) -> Result<HttpReply, HttpReply> {
-        ask(self.fabric, command).map_err(refused)?;
-        Ok(HttpReply::done())
     }
 
     /// Executes a command of the fabric and replies with its answer and `status`, or with 204 if
@@ -341,12 +329,6 @@ fn port_spec(call: &ApiCall<'_>, values: &Map<String, Value>) -> Result<PortSpec
     let ApiContext { kinds, run_dir, .. } = call.about;
     let cx = ReadContext { kinds, run_dir, links_mtu: &links_mtu };
     port::read(values, &cx).map_err(|problems| invalid(named("port", values, &problems)))
-}
-
-/// Returns the problems of a table as one line that starts with the table's name.
-fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
-    let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
-    joined(&format!("{table} {name}"), problems)
 }
 
 /// Answers `/v1/groups`.

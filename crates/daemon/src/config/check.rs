@@ -26,28 +26,10 @@ use causeway_model::settings::ControlSettings;
 use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 use super::DaemonConfig;
+use super::file_value::FileValue;
 use super::problem::{Problems, line_of};
 use super::sockets;
 use causeway_model::draft::LinkDraft;
-
-/// A value with the positions of the keys that it was read from.
-#[derive(Debug, Clone)]
-pub struct FileValue<T> {
-    /// The value.
-    pub value: T,
-    /// Byte range of each key's value in the file.
-    pub spans: Vec<(String, Range<usize>)>,
-    /// Byte range of the table.
-    pub whole: Range<usize>,
-}
-
-impl<T> FileValue<T> {
-    /// Returns the byte range of `key`, or of the table if the key is not given.
-    pub fn span(&self, key: &str) -> Range<usize> {
-        let at = self.spans.iter().find(|(k, _)| k == key);
-        at.map_or_else(|| self.whole.clone(), |(_, span)| span.clone())
-    }
-}
 
 /// All tables of the file.
 #[derive(Debug)]

@@ -11,13 +11,14 @@
 //! of peers are not resolved here. The objects go on to [`crate::fabric::apply`], or to
 //! [`crate::plan`]; [`crate::lifecycle`] uses the settings of the daemon.
 //!
-//! The private parts: `read` reads the tables, `table` keeps the positions of keys, `check` and
+//! The private parts: `read` reads the tables, `table` and `file_value` keep the positions of keys, `check` and
 //! `sockets` compare tables, `problem` collects and prints problems, `dispatch` converts
 //! `[dispatch]`, `print` writes a configuration. [`state`] has the text of the state file.
 
 mod check;
 mod dispatch;
 pub mod environment;
+mod file_value;
 mod print;
 mod problem;
 mod read;

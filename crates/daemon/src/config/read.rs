@@ -26,7 +26,8 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::{self, FileValue, ParsedFile};
+use super::check::{self, ParsedFile};
+use super::file_value::FileValue;
 use super::problem::{Problems, unknown};
 use super::table::TomlTable;
 use super::{Config, ConfigContext, ConfigObject, DaemonConfig, dispatch};
@@ -46,14 +47,7 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         return Err(problems);
     }
     let document = document.into_inner();
-    for key in document.keys() {
-        let name = key.get_ref().as_ref();
-        let registered = || around.sections.iter().map(|section| section.name);
-        if !TABLES.contains(&name) && registered().all(|section| section != name) {
-            let known: Vec<&str> = TABLES.into_iter().chain(registered()).collect();
-            problems.add(key.span(), unknown("file", name, &known));
-        }
-    }
+    check_names(&document, around, &mut problems);
     let Some(daemon) = daemon(&document, around, &mut problems) else { return Err(problems) };
     let all = |key, title, problems: &mut Problems| tables(&document, key, title, problems);
     let groups: Vec<_> = all("group", "[[group]]", &mut problems)
@@ -110,6 +104,18 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         metrics: metrics.map(|metrics| metrics.value).unwrap_or_default(),
         objects,
     })
+}
+
+/// Reports tables of unknown names.
+fn check_names(document: &DeTable<'_>, around: &ConfigContext, problems: &mut Problems) {
+    for key in document.keys() {
+        let name = key.get_ref().as_ref();
+        let registered = || around.sections.iter().map(|section| section.name);
+        if !TABLES.contains(&name) && registered().all(|section| section != name) {
+            let known: Vec<&str> = TABLES.into_iter().chain(registered()).collect();
+            problems.add(key.span(), unknown("file", name, &known));
+        }
+    }
 }
 
 /// Reads the tables of the sections that services registered.

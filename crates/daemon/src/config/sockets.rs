@@ -14,7 +14,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use super::check::FileValue;
+use super::file_value::FileValue;
 use super::problem::{Problems, line_of};
 use causeway_model::draft::{HostPort, LinkDraft, LinkKindName};
 

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::FileValue;
+use super::file_value::FileValue;
 use super::problem::Problems;
 
 /// Byte ranges of a key and of its value in the file.

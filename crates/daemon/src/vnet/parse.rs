@@ -4,8 +4,8 @@
 //! [`parse`] is a pure function: it resolves no host, checks no password and knows no link or
 //! route. It accepts printable ASCII and tabs, at most [`VNET_LINE_BYTES_MAX`] (256) bytes without
 //! the line end, and reports the first problem only. Keywords are case-insensitive; names and
-//! passwords keep their case. A line begins with a word that [`SyntaxError::Unknown`] lists, or
-//! with `DEVICES?`, which is `LIST DEVICES`. Words cannot be quoted, so that no name or password
+//! passwords keep their case. A line begins with a word that [`SyntaxError::Unknown`] lists;
+//! `DEVICES?` is `LIST DEVICES`. Words cannot be quoted, so that no name or password
 //! contains a blank. The language itself is described in [`crate::vnet`]; `vnet::print::line` is
 //! the inverse.
 //!
@@ -29,10 +29,10 @@ pub enum SyntaxError {
     /// The byte at this position of the line, from 1, is no printable ASCII character.
     #[error("byte {0} of the line is no printable ASCII character")]
     NotText(usize),
-    /// The first word is no command. The text lists all but `DEVICES?`.
+    /// The first word is no command. The text lists all.
     #[error(
         "unknown command {0:?}: expected HELLO, ADDLINK, DELETELINK, ADDROUTE, DELETEROUTE, \
-         REGISTERLINK, DEREGISTERLINK, ADD, DEL, LIST or DONE"
+         REGISTERLINK, DEREGISTERLINK, ADD, DEL, LIST, DEVICES? or DONE"
     )]
     Unknown(String),
     /// A word is missing.

@@ -18,7 +18,9 @@ const MEMORY: u64 = 16 << 20;
 /// Address of registered memory for work requests.
 const START: u64 = 0x10_0000;
 const BUFFER: u64 = 64 << 10;
-/// Frontends that come and go.
+/// Drivers that come and go.
+const DRIVERS: usize = 20;
+/// Connections with bytes that are no messages.
 const FRONTENDS: usize = 40;
 /// Rounds of commands, of 31 each.
 const COMMAND_ROUNDS: u32 = 60;
@@ -111,7 +113,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
 
 /// Drivers that start, create objects, post work and leave.
 pub fn come_and_go(daemon: &Daemon) {
-    for _ in 0..FRONTENDS {
+    for _ in 0..DRIVERS {
         let mut bad = Adapter::start(daemon, "bad-hca");
         let (mut pair, _) = bad.pair(4);
         bad.driver.connect(&mut bad.bar, &pair, mac(1), pair.number).unwrap();

@@ -23,9 +23,9 @@ const LOG: &str = "log";
 /// The file with the log of the daemon's holder, through which vsock frontends are connected.
 const HOLDER_LOG: &str = "held/holder.log";
 /// Permitted growth of the process after a second round of all attacks, in pages: the allocator
-/// keeps about 20 MiB for each thread of the control socket that once read ten thousand routes, and a
-/// round may meet a thread that the first did not.
-const GROWTH_PAGES: u64 = 8192;
+/// keeps about 8 MiB for each thread of the control socket that once read 4,000 routes, and a round may
+/// meet a thread that the first did not.
+const GROWTH_PAGES: u64 = 4096;
 
 fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
     let start = Instant::now();

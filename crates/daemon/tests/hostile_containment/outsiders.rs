@@ -21,6 +21,8 @@ const LINKS: [(&str, &str, &str); 3] = [
     ("causeway-plain", "127.0.0.1:24093", "127.0.0.1:24094"),
     ("vxlan", "127.0.0.1:24095", "127.0.0.1:24096"),
 ];
+/// Routes of one request in the VNET language.
+const ROUTES: u32 = 4_000;
 /// Number of datagrams to each link.
 const DATAGRAMS: u32 = 3000;
 
@@ -108,8 +110,8 @@ pub fn control_socket(daemon: &Daemon) {
     }
 }
 
-/// Attacks the VNET control port: noise, incomplete lines, wrong passwords, and ten thousand
-/// routes.
+/// Attacks the VNET control port: noise, incomplete lines, wrong passwords, and
+/// thousands of routes.
 pub fn vnet_control(daemon: &Daemon) {
     let at: SocketAddr = VNET.parse().unwrap();
     let connect = || TcpStream::connect(at).unwrap();
@@ -128,7 +130,7 @@ pub fn vnet_control(daemon: &Daemon) {
         let line = |n: u32| {
             format!("{word} none 02:aa:{:02x}:{:02x}:00:01 EDGE to-vxlan\n", n >> 8, n & 255)
         };
-        let text: String = (0..10_000).map(line).collect();
+        let text: String = (0..ROUTES).map(line).collect();
         let body =
             serde_json::json!({"group": "blue", "text": text, "file": "f", "dry_run": false});
         send(&path, "POST", "/v1/vnet", &body.to_string())

@@ -24,6 +24,16 @@ const DATA: u64 = 0x1_0000;
 const QUEUE: u64 = 0x4000;
 const SIZE: u16 = 64;
 const VERSION_1: u64 = 1 << 32;
+/// Connections of a storm: three times as many as a port accepts at once. It accepts 32 further ones a
+/// second, so that this number is the duration of the storm.
+const CONNECTIONS: usize = 96;
+/// Frontends with a malformed chain, of four kinds.
+const MALFORMED: u64 = 60;
+/// Connections that pass descriptors: each number of descriptors several times.
+const DESCRIPTOR_MESSAGES: usize = 48;
+/// Attachments that break a rule: each of four rules after each of five steps, twice.
+const BROKEN: u32 = 40;
+
 /// A frontend that writes its rings itself.
 struct RawFrontend {
     client: Client,
@@ -92,13 +102,13 @@ impl RawFrontend {
 }
 
 pub fn reconnect_storm(daemon: &Daemon) {
-    for _ in 0..300 {
+    for _ in 0..CONNECTIONS {
         drop(Client::connect(&daemon.socket("bad-net")).unwrap());
     }
 }
 
 pub fn malformed_chains(daemon: &Daemon) {
-    for n in 0..150_u64 {
+    for n in 0..MALFORMED {
         let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
         let (addr, flags) = [(DATA, 1), (u64::MAX - 4, 0), (MEMORY, 0), (DATA, 4)][n as usize % 4];
         bad.offer(addr, 100, flags, 1);
@@ -228,7 +238,7 @@ pub fn descriptor_storm(daemon: &Daemon) {
     let files: Vec<OwnedFd> = (0..8).map(|_| memory().into()).collect();
     let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     let odd = File::open("/").unwrap();
-    for n in 0..100_usize {
+    for n in 0..DESCRIPTOR_MESSAGES {
         let fds = if n % 3 == 0 { &[odd.as_fd()][..] } else { &fds[..1 + n % 8] };
         say(daemon, Header::request(R::SET_OWNER, 0), &[], fds);
     }
@@ -257,7 +267,7 @@ fn right_steps(path: &Path, steps: u32, file: &File) -> Client {
 
 /// Sends a malformed message after each number of valid steps.
 pub fn broken_set_up(daemon: &Daemon) {
-    for round in 0..60 {
+    for round in 0..BROKEN {
         let mut client = right_steps(&daemon.socket("bad-net"), round % 5, &memory());
         let wrong: (R, Vec<u8>) = match round % 4 {
             0 => (R::SET_VRING_NUM, [[0; 4], 3_u32.to_ne_bytes()].concat()),

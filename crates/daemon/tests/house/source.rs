@@ -17,6 +17,8 @@ const UNSAFE: &[&str] = &[
 ];
 /// Longest hand-written file, in lines.
 const LINES_MAX: usize = 800;
+/// Longest function, in lines from its name to its end.
+const FUNCTION_LINES_MAX: usize = 70;
 /// A SAFETY comment must be within this many lines above its block.
 const REASON_WITHIN: usize = 3;
 
@@ -181,6 +183,62 @@ pub fn unexplained(path: &str, text: &str) -> Vec<String> {
 pub fn long(path: &str, text: &str) -> Option<String> {
     let lines = text.lines().count();
     (lines > LINES_MAX).then(|| format!("{path}: {lines} lines, at most {LINES_MAX} are allowed"))
+}
+
+/// Returns the functions that exceed [`FUNCTION_LINES_MAX`].
+pub fn long_functions(path: &str, text: &str) -> Vec<String> {
+    let code = code(text);
+    let mut faults = Vec::new();
+    for (at, word) in code.match_indices("fn ") {
+        let name = code[at + word.len()..].split(|c: char| !c.is_alphanumeric() && c != '_').next();
+        let (Some(name), false) = (name, code[..at].bytes().next_back().is_some_and(is_word))
+        else {
+            continue;
+        };
+        let Some(body) = body(&code[at..]).filter(|_| !name.is_empty()) else { continue };
+        let (line, lines) = (code[..at].matches('\n').count(), body.matches('\n').count());
+        if lines >= FUNCTION_LINES_MAX {
+            let lines = lines + 1;
+            faults.push(format!(
+                "{path}:{}: {name} has {lines} lines, at most {FUNCTION_LINES_MAX} are allowed",
+                line + 1
+            ));
+        }
+    }
+    faults
+}
+
+/// Returns a function with its body; `None` of a declaration.
+fn body(code: &str) -> Option<&str> {
+    let (mut round, mut depth) = (0_usize, 0_usize);
+    for (at, byte) in code.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' => round += 1,
+            b')' | b']' => round = round.checked_sub(1)?,
+            b'{' => depth += 1,
+            b'}' if depth == 1 && round == 0 => return Some(&code[..=at]),
+            b'}' => depth = depth.checked_sub(1)?,
+            b';' if depth == 0 && round == 0 => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn source_long_functions_are_found() {
+    let function = |lines: usize| format!("fn f(a: [u8; 2]) {{\n{}}}\n", "x;\n".repeat(lines - 2));
+    assert_eq!(long_functions("a", &function(FUNCTION_LINES_MAX)), Vec::<String>::new());
+    for text in [
+        function(FUNCTION_LINES_MAX + 1),
+        format!("fn g();\nimpl A {{\n    pub {}}}\n", function(FUNCTION_LINES_MAX + 1)),
+        format!("fn g() {{ \"}}\" }} {}", function(FUNCTION_LINES_MAX + 1)),
+    ] {
+        let faults = long_functions("a", &text);
+        assert!(faults.len() == 1 && faults[0].contains("f has 71 lines"), "{faults:?}");
+    }
+    let pointer = format!("type F = fn (u8);\n{}", "x;\n".repeat(FUNCTION_LINES_MAX));
+    assert_eq!(long_functions("a", &pointer), Vec::<String>::new());
 }
 
 #[test]

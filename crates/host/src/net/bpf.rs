@@ -15,7 +15,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::net::socket::set_at;
+use crate::net::option::set_at;
 
 /// Offset of the EtherType in a frame, in bytes.
 const ETHERTYPE: u32 = 12;

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::net::tap::{ioctl, request_for};
+use crate::net::interface_request::{ioctl, request_for};
 
 /// Gives an interface an IP address with a prefix of `prefix` bits.
 ///

@@ -10,7 +10,9 @@
 pub mod app_memory;
 pub mod bpf;
 pub mod guest_io;
+mod interface_request;
 mod ip_address;
+mod option;
 pub mod receiver;
 pub mod rx_ring;
 pub mod send;

@@ -24,6 +24,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 
 use crate::fd::control::ControlMessages;
 use crate::net::bpf::{BpfInstruction, GROUPS, attach, to_address};
+use crate::net::option::set_at;
 use crate::net::send::{OutgoingFrame, send_each};
 
 /// Length of the header before each frame, in bytes.
@@ -75,20 +76,6 @@ fn check(done: libc::c_int) -> io::Result<()> {
 /// Sets an option of packet sockets.
 pub(crate) fn set<T: Copy>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     set_at(libc::SOL_PACKET, fd, option, value)
-}
-
-/// Sets an option of sockets.
-pub(crate) fn set_at<T: Copy>(
-    level: libc::c_int,
-    fd: BorrowedFd<'_>,
-    option: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX);
-    let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points to `len` readable bytes of a type without a destructor; memory that
-    // these point to outlives the call, as each caller ensures.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) })
 }
 
 /// Returns the number of frames that the kernel dropped at the socket since the last call.

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::net::guest_io::write_frame;
+use crate::net::interface_request::{ioctl, request_for};
 use crate::net::ip_address;
 
 /// Length of the header before each frame, in bytes.
@@ -130,33 +131,10 @@ pub struct TapInterface {
     pub takes_udp_segments: bool,
 }
 
-/// Returns a request about an interface.
-pub(super) fn request_for(name: &str) -> libc::ifreq {
-    // SAFETY: an all-zero request is valid: an empty name and numbers.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    // The last byte stays zero and ends the name.
-    let room = request.ifr_name.iter_mut().take(libc::IFNAMSIZ.saturating_sub(1));
-    for (to, from) in room.zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request
-}
-
 /// Returns the name in a request.
 fn name_in(request: &libc::ifreq) -> String {
     let bytes = request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
     String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
-}
-
-/// Makes a request that the kernel may overwrite with an answer.
-pub(super) fn ioctl(
-    fd: BorrowedFd<'_>,
-    code: libc::Ioctl,
-    request: &mut libc::ifreq,
-) -> io::Result<()> {
-    // SAFETY: the codes of this module read and write one `ifreq`.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Makes a request with a number in place of an address.

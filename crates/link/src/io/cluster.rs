@@ -40,8 +40,7 @@ use super::request::{ApplyClaims, OnFailure};
 use super::service::{NAME, wall_ns};
 
 /// The noun of the cluster.
-pub(crate) const NOUNS: &[NounDefinition] =
-    &[NounDefinition::new("cluster", cluster).for_reports()];
+pub(super) const NOUN: NounDefinition = NounDefinition::new("cluster", cluster).for_reports();
 
 /// Answers `/v1/cluster`.
 fn cluster(call: &NounCall<'_>) -> NounResult {

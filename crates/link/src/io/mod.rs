@@ -22,6 +22,7 @@
 //! | [`service`] | opens, closes, shows and serves links |
 //! | `control` | configured links, and their commands |
 //! | `cluster` | hosts and addresses of a site: links to them, and the addresses of this host |
+//! | `noun` | `/v1/links` and `/v1/cluster` of the control API |
 //! | `request` | requests of `control` to [`service`] |
 //! | `open` | opens links by their kind: sockets, keys, conflicts |
 //! | `view` | views of links for the operator |
@@ -48,6 +49,7 @@ pub mod inbox;
 pub mod limits;
 mod local_address;
 pub mod names;
+mod noun;
 mod open;
 pub mod path;
 mod pending;
@@ -67,5 +69,5 @@ use causeway_fabric::ServiceRegistration;
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(service::Links::new()))
         .with_controller(|| Box::<control::LinkController>::default())
-        .with_nouns(cluster::NOUNS)
+        .with_nouns(noun::NOUNS)
         .with_counters(stats::TABLES);

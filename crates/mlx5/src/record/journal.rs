@@ -124,10 +124,7 @@ fn effect(opcode: O, input: Input<'_>) -> Option<Effect> {
         O::ModifyTir => change(O::CreateTir, input, word(0x14)? & FIELD_BITS)?,
         O::ModifyTis => change(O::CreateTis, input, word(0x14)? & FIELD_BITS)?,
         O::ModifyReceiveQueueTable => change(O::CreateReceiveQueueTable, input, 0)?,
-        O::ModifyNicVportContext => {
-            let list = input.tail(LIST_TYPE).ok()?.first().copied()?;
-            single(opcode, word(0x0c)? << 8 | u64::from(list & LIST_TYPE_BITS))
-        }
+        O::ModifyNicVportContext => single(opcode, word(0x0c)? << 8 | list_type(input)?),
         O::SetRoceAddress => single(opcode, u64::from(input.u16(0x08).ok()?)),
         O::AttachToMulticastGroup => Effect::Changes(member(input)?),
         O::DetachFromMulticastGroup => {
@@ -145,6 +142,12 @@ const LIST_TYPE_IN_CONTEXT: usize = 0xf0;
 
 /// Bits of the list type.
 const LIST_TYPE_BITS: u8 = 7;
+
+/// Returns the list that MODIFY_NIC_VPORT_CONTEXT changes.
+fn list_type(input: Input<'_>) -> Option<u64> {
+    let list = input.tail(LIST_TYPE).ok()?.first().copied()?;
+    Some(u64::from(list & LIST_TYPE_BITS))
+}
 
 /// Returns the key of a membership in a multicast group.
 fn member(input: Input<'_>) -> Option<Key> {

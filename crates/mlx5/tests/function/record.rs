@@ -704,6 +704,45 @@ fn queries(site: &mut Site, objects: &[(Opcode, u32)]) -> Vec<Result<Vec<u8>, St
     objects.iter().map(query).collect()
 }
 
+/// The opcodes that make, query and destroy an object, and its number.
+type MadeObject = ([Opcode; 3], u32);
+
+/// Makes an object of one of six kinds.
+fn make_object(rig: &mut Rig, kind: u64) -> MadeObject {
+    let Site { world, guests: [guest, _], .. } = &mut rig.site;
+    match kind {
+        0 => {
+            let number = guest.create_cq(world, 3).number;
+            use Opcode::{CreateCompletionQueue, DestroyCompletionQueue, QueryCompletionQueue};
+            ([CreateCompletionQueue, QueryCompletionQueue, DestroyCompletionQueue], number)
+        }
+        1 => {
+            let number = Shared::new(world, guest).number;
+            use Opcode::{CreateReceivePool, DestroyReceivePool, QueryReceivePool};
+            ([CreateReceivePool, QueryReceivePool, DestroyReceivePool], number)
+        }
+        2 => {
+            let number = guest.register(world, VIRTUAL, rig.buffers[0], 40_000) >> 8;
+            use Opcode::{CreateMemoryKey, DestroyMemoryKey, QueryMemoryKey};
+            ([CreateMemoryKey, QueryMemoryKey, DestroyMemoryKey], number)
+        }
+        3 | 4 => {
+            let context = guest.qp_context(Service::ReliableConnection, rig.queues[0].number);
+            let pair = guest.create_pair(world, context);
+            if kind == 4 {
+                guest.connect(world, &pair, guest.mac, pair.number);
+            }
+            use Opcode::{CreateQueuePair, DestroyQueuePair, QueryQueuePair};
+            ([CreateQueuePair, QueryQueuePair, DestroyQueuePair], pair.number)
+        }
+        _ => {
+            use Opcode::{AllocateProtectionDomain, DeallocateProtectionDomain, Nop};
+            let number = guest.simple(world, AllocateProtectionDomain, 0).unwrap();
+            ([AllocateProtectionDomain, Nop, DeallocateProtectionDomain], number)
+        }
+    }
+}
+
 #[test]
 fn record_restores_objects_to_equal_queries() {
     let mut rig = Rig::new(3, Service::ReliableConnection);
@@ -713,8 +752,7 @@ fn record_restores_objects_to_equal_queries() {
     queried.push((Opcode::QueryReceivePool, rig.shared[0].number));
     queried.push((Opcode::QueryMemoryKey, rig.keys[0] >> 8));
     queried.extend(rig.pairs[0].iter().map(|pair| (Opcode::QueryQueuePair, pair.number)));
-    // (opcodes that make, query and destroy an object, live objects)
-    let mut made: Vec<([Opcode; 3], u32)> = Vec::new();
+    let mut made: Vec<MadeObject> = Vec::new();
     for _ in 0..120 {
         let kind = rig.random(6);
         if rig.random(3) == 0 && !made.is_empty() {
@@ -725,39 +763,7 @@ fn record_restores_objects_to_equal_queries() {
             queried.push((query, number));
             continue;
         }
-        let Site { world, guests: [guest, _], .. } = &mut rig.site;
-        let (opcodes, number) = match kind {
-            0 => {
-                let number = guest.create_cq(world, 3).number;
-                use Opcode::{CreateCompletionQueue, DestroyCompletionQueue, QueryCompletionQueue};
-                ([CreateCompletionQueue, QueryCompletionQueue, DestroyCompletionQueue], number)
-            }
-            1 => {
-                let number = Shared::new(world, guest).number;
-                use Opcode::{CreateReceivePool, DestroyReceivePool, QueryReceivePool};
-                ([CreateReceivePool, QueryReceivePool, DestroyReceivePool], number)
-            }
-            2 => {
-                let number = guest.register(world, VIRTUAL, rig.buffers[0], 40_000) >> 8;
-                use Opcode::{CreateMemoryKey, DestroyMemoryKey, QueryMemoryKey};
-                ([CreateMemoryKey, QueryMemoryKey, DestroyMemoryKey], number)
-            }
-            3 | 4 => {
-                let context = guest.qp_context(Service::ReliableConnection, rig.queues[0].number);
-                let pair = guest.create_pair(world, context);
-                if kind == 4 {
-                    guest.connect(world, &pair, guest.mac, pair.number);
-                }
-                use Opcode::{CreateQueuePair, DestroyQueuePair, QueryQueuePair};
-                ([CreateQueuePair, QueryQueuePair, DestroyQueuePair], pair.number)
-            }
-            _ => {
-                use Opcode::{AllocateProtectionDomain, DeallocateProtectionDomain, Nop};
-                let number = guest.simple(world, AllocateProtectionDomain, 0).unwrap();
-                ([AllocateProtectionDomain, Nop, DeallocateProtectionDomain], number)
-            }
-        };
-        made.push((opcodes, number));
+        made.push(make_object(&mut rig, kind));
     }
     queried.extend(made.iter().map(|([_, query, _], number)| (*query, *number)));
     let expected = queries(&mut rig.site, &queried);

@@ -266,6 +266,12 @@ pub fn joined(place: &str, problems: &[Problem]) -> String {
     if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
+/// Returns the problems of a table of this section as one line that starts with its name.
+pub fn named(section: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
+    let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
+    joined(&format!("{section} {name}"), problems)
+}
+
 /// Returns the values of the struct of a table, by key.
 pub fn values<T: Serialize>(table: &T) -> Map<String, Value> {
     match serde_json::to_value(table) {

@@ -50,8 +50,7 @@ fn hostile_offers_end_their_session_or_are_refused() {
     let host = Host::new();
     let (mut guest, mut other) = (host.guest(1), host.guest(2));
     let mut bystander = guest.endpoint(9);
-    let foreign = other.rings();
-    let good = guest.rings();
+    let (foreign, good) = (other.rings(), guest.rings());
     let free = guest.adjacent(ring_bytes());
     guest.deregister(&free.offer);
     let weak = {
@@ -103,17 +102,7 @@ fn hostile_offers_end_their_session_or_are_refused() {
         host.expect_fault("m1", reason);
         assert!(host.fault("m1").contains("process was disconnected"), "{case}");
     }
-    // The same of a region, and a region of more than 256 MiB.
-    let (mut liar, _endpoint) = guest.endpoint(3);
-    let huge = ClientMessage::Region { tag: 1, endpoint: 3, len: 5 << 30 };
-    liar.ask(&guest, huge, Some(Offer { len: 5 << 30, ..good.offer }));
-    liar.expect_end(&guest);
-    host.expect_fault("m1", "more than 256 MiB");
-    let (mut liar, _endpoint) = guest.endpoint(3);
-    let other = ClientMessage::Region { tag: 1, endpoint: 3, len: 77 };
-    liar.ask(&guest, other, Some(good.offer));
-    liar.expect_end(&guest);
-    host.expect_fault("m1", "another length");
+    hostile_regions(&host, &mut guest, good.offer);
     // Rings of two endpoints and a region in the same memory harm their process only.
     let mut liar = guest.attach();
     assert_eq!(liar.try_open(&guest, 4, good.offer), 0);
@@ -126,6 +115,20 @@ fn hostile_offers_end_their_session_or_are_refused() {
     host.expect_fault("m1", "malformed");
     assert_serves(&guest, &mut bystander, 1);
     host.wait("m1", "processes", 1);
+}
+
+/// Offers memory for a region of another length, and for one of more than 256 MiB.
+fn hostile_regions(host: &Host, guest: &mut Guest, good: Offer) {
+    let (mut liar, _endpoint) = guest.endpoint(3);
+    let huge = ClientMessage::Region { tag: 1, endpoint: 3, len: 5 << 30 };
+    liar.ask(guest, huge, Some(Offer { len: 5 << 30, ..good }));
+    liar.expect_end(guest);
+    host.expect_fault("m1", "more than 256 MiB");
+    let (mut liar, _endpoint) = guest.endpoint(3);
+    let other = ClientMessage::Region { tag: 1, endpoint: 3, len: 77 };
+    liar.ask(guest, other, Some(good));
+    liar.expect_end(guest);
+    host.expect_fault("m1", "another length");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A NIC announces itself [`ANNOUNCE_BURST`] (8) times at intervals of a second, and every three
 //! minutes afterwards. A new or restarted NIC causes a new burst at all others. A known NIC is
 //! queried for its name until it answers, at once and again after 0.1 s, doubled up to 5 s
-//! ([`NAME_QUERY_NS`]). NICs of the configuration stay, and keep their configured names; others are
+//! ([`NAME_QUERY`]). NICs of the configuration stay, and keep their configured names; others are
 //! removed if they do not answer for [`NIC_NAMELESS_NS`] (30 s). A NIC that answered is queried
 //! again after [`NIC_STALE_NS`] (10 min), and removed after 10.5 min without an announcement or
 //! answer. Packets of its endpoints ([`Discovery::record_activity`]) postpone the removal. A
@@ -37,7 +37,7 @@ use causeway_wire::mxoe::{
 
 use crate::limits::{
     ANNOUNCE_BURST, ANNOUNCE_GAP_NS, ANNOUNCE_IDLE_NS, ANNOUNCE_NS, KNOWN_NICS_MAX, NAME_BYTES_MAX,
-    NAME_QUERY_NS, NIC_NAMELESS_MAX, NIC_NAMELESS_NS, NIC_STALE_NS,
+    NAME_QUERY, NIC_NAMELESS_MAX, NIC_NAMELESS_NS, NIC_STALE_NS,
 };
 
 /// How a NIC became known.
@@ -140,7 +140,7 @@ impl DiscoveredNic {
             serial: None,
             number: PEER_UNKNOWN,
             ask_at: now,
-            wait: NAME_QUERY_NS.0,
+            wait: NAME_QUERY.least_ns,
         }
     }
 
@@ -274,7 +274,7 @@ impl Discovery {
         if let Some(peer) = self.peers.get_mut(&header.source) {
             peer.heard_at = Some(now);
             if peer.serial.replace(said.serial) != Some(said.serial) {
-                (peer.ask_at, peer.wait) = (now, NAME_QUERY_NS.0);
+                (peer.ask_at, peer.wait) = (now, NAME_QUERY.least_ns);
                 self.due = self.due.min(now);
                 self.restart_announcements(now);
             }
@@ -329,7 +329,7 @@ impl Discovery {
             self.contested = self.contested.wrapping_add(1);
             if other.contested_at.is_none() {
                 other.contested_at = Some(now);
-                (other.ask_at, other.wait) = (now, NAME_QUERY_NS.0);
+                (other.ask_at, other.wait) = (now, NAME_QUERY.least_ns);
                 self.due = self.due.min(now);
             }
         }
@@ -378,7 +378,7 @@ impl Discovery {
                 let (head, data) = emit(&header, &Packet::HostQuery(query));
                 send(head.bytes(), data);
                 peer.ask_at = now.saturating_add(peer.wait);
-                peer.wait = peer.wait.saturating_mul(2).min(NAME_QUERY_NS.1);
+                peer.wait = peer.wait.saturating_mul(2).min(NAME_QUERY.most_ns);
             }
             due = due.min(peer.ask_at).min(peer.ends());
         }

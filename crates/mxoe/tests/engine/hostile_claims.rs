@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use causeway_mxoe::limits::{DOUBT_NS, RESEND_NS};
+use causeway_mxoe::limits::{DOUBT_NS, RESEND};
 use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, EndpointPair, Nack, Packet, nack};
@@ -126,7 +126,7 @@ fn hostile_refusals_of_connects_leave_a_distant_peer_time_to_answer() {
         assert_eq!(script.told(), closed(5));
     }
     let mut script = Script::new();
-    for (late, lasts) in [(MS, DOUBT_NS), (TRIP, 3 * TRIP), (2_000 * MS, RESEND_NS.1)] {
+    for (late, lasts) in [(MS, DOUBT_NS), (TRIP, 3 * TRIP), (2_000 * MS, RESEND.most_ns)] {
         assert_eq!(script.ask(&connect(6, THEIRS)), Admission::Yes);
         script.pass(late);
         assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));

@@ -277,17 +277,7 @@ fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
     assert!(script.sent() == replies);
     assert_eq!(script.receive_frame(&pull(7_232, 8)), Ok(()));
     assert!(script.sent() == [reply(8, 32_768, 36_864), reply(9, 36_864, 40_000)]);
-    let notify = theirs(
-        24,
-        &[
-            (0, &[43, OURS, THEIRS, 0]),
-            (4, &ours),
-            (8, &40_000_u32.to_be_bytes()),
-            (12, &[window, sequence]),
-            (18, &[0, 1, 0, 2]),
-        ],
-    );
-    assert_eq!(script.receive_frame(&notify), Ok(()));
+    assert_eq!(script.receive_frame(&their_notify(ours, window, sequence)), Ok(()));
     let sent = Event::Sent { token: Token(2), status: Status::Success, taken: 40_000 };
     assert_eq!(script.told(), [RecordedEvent::Event(sent)]);
     let frames = script.sent();
@@ -295,6 +285,20 @@ fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
         matches!(packets(&frames)[..], [Packet::Ack(ack)] if ack.acknowledged == 2),
         "old MX waits for this: {frames:?}"
     );
+}
+
+/// Returns the peer's notification that it pulled 40,000 bytes of a window.
+fn their_notify(session: [u8; 4], window: u8, sequence: u8) -> Vec<u8> {
+    theirs(
+        24,
+        &[
+            (0, &[43, OURS, THEIRS, 0]),
+            (4, &session),
+            (8, &40_000_u32.to_be_bytes()),
+            (12, &[window, sequence]),
+            (18, &[0, 1, 0, 2]),
+        ],
+    )
 }
 
 /// Receives an offer of 40,000 bytes, which start at byte 5 of its window.
@@ -357,9 +361,9 @@ fn interop_pull_of_a_large_message_at_any_offset() {
         (edge(frame), edge(frame + 1))
     };
     // In reverse order of the blocks; a frame of the first block is lost.
-    for frame in [9, 8, 0, 1, 3, 4, 5, 6, 7] {
+    let reply = |frame: usize| {
         let (from, to) = edges(frame);
-        let reply = theirs(
+        theirs(
             16 + to - from,
             &[
                 (0, &[42, frame as u8]),
@@ -368,28 +372,18 @@ fn interop_pull_of_a_large_message_at_any_offset() {
                 (8, &named),
                 (16, &data[from..to]),
             ],
-        );
-        assert_eq!(script.receive_frame(&reply), Ok(()));
+        )
+    };
+    for frame in [9, 8, 0, 1, 3, 4, 5, 6, 7] {
+        assert_eq!(script.receive_frame(&reply(frame)), Ok(()));
         if frame == 8 {
             assert_eq!(script.sent(), [pull(5, 32_763, 0)], "the first block may be lost");
         }
     }
     assert_eq!((script.sent(), script.told()), (vec![], vec![]));
     script.pass(10 * MS);
-    let (from, to) = edges(2);
-    let again = script.sent();
-    assert_eq!(again[0], pull(0, (to - from) as u16, 2), "only the missing frames");
-    let last = theirs(
-        16 + to - from,
-        &[
-            (0, &[42, 2]),
-            (2, &((to - from) as u16).to_be_bytes()),
-            (4, &(from as u32).to_be_bytes()),
-            (8, &named),
-            (16, &data[from..to]),
-        ],
-    );
-    assert_eq!(script.receive_frame(&last), Ok(()));
+    assert_eq!(script.sent()[0], pull(0, 4096, 2), "only the missing frames");
+    assert_eq!(script.receive_frame(&reply(2)), Ok(()));
     let pulled = Event::Pulled { token: Token(5), status: Status::Success };
     assert_eq!(script.told(), [RecordedEvent::Event(pulled)]);
     assert!(script.side.regions[&(OURS, region.0)][1..] == data);

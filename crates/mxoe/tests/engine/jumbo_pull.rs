@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use causeway_mxoe::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
+use causeway_mxoe::limits::{JUMBO_PAUSE, JUMBO_PROVEN_TRIES_MAX};
 use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{FRAGMENT_LEN, JUMBO_LEN, Packet, Pull, PullReply, Rendezvous};
@@ -63,9 +63,9 @@ fn jumbo_frames_are_given_up_on_a_narrow_path() {
     let (long, _) = carry(&mut world, &mut host_sides, &[LEN; 3]);
     assert_eq!(long, 0, "one attempt suffices");
     // The loss may have had another cause: jumbo frames are tried again after pauses.
-    world.pass(JUMBO_PAUSE_NS.0);
+    world.pass(JUMBO_PAUSE.least_ns);
     assert!(carry(&mut world, &mut host_sides, &[LEN]).0 > 0);
-    world.pass(JUMBO_PAUSE_NS.0);
+    world.pass(JUMBO_PAUSE.least_ns);
     assert_eq!(carry(&mut world, &mut host_sides, &[LEN]).0, 0, "the pause doubles");
 }
 
@@ -88,7 +88,7 @@ fn jumbo_frames_return_after_an_outage() {
         world.pass(down_ms * MS);
         world.faults = NetworkFaults::default();
         carry(&mut world, &mut host_sides, &[]);
-        world.pass(JUMBO_PAUSE_NS.0);
+        world.pass(JUMBO_PAUSE.least_ns);
         let (long, replies) = carry(&mut world, &mut host_sides, &[LEN]);
         assert_eq!(long, replies, "{first}");
     }
@@ -116,7 +116,7 @@ fn jumbo_state_ignores_a_single_missing_frame() {
     }
     script.pass(10_000 * MS);
     let sent = script.sent();
-    assert!(packets(&sent).len() > JUMBO_TRIES_MAX.1 as usize, "the block is requested again");
+    assert!(packets(&sent).len() > JUMBO_PROVEN_TRIES_MAX as usize, "the block is requested again");
     script.deliver(&Packet::PullReply(reply(pull, 8, &bytes[..100]))).unwrap();
     script.sent();
     script.told();

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use causeway_mxoe::limits::{BLOCKS_REQUESTED, REREQUEST_NS};
+use causeway_mxoe::limits::{BLOCKS_REQUESTED, REREQUEST};
 use common::hosts::{HostSides, Place};
 use common::{MS, NetworkFaults, PATH_NS, World};
 
@@ -53,13 +53,12 @@ fn lose_a_window(world: &mut World, host_sides: &mut HostSides, lens: &[usize]) 
 
 #[test]
 fn loss_of_a_window_costs_one_timeout() {
-    let (least, _) = REREQUEST_NS;
+    let least = REREQUEST.least_ns;
     for lens in [&[1 << 20][..], &[256 << 10; 4], &[1 << 20; 8], &[4 << 20]] {
         let (mut world, mut host_sides) = warm();
         let (took, again) = lose_a_window(&mut world, &mut host_sides, lens);
         assert!(again > 0, "no frame was lost");
         assert!(took < 2 * least, "{lens:?} took {took} ns");
     }
-    let (_, _, most) = BLOCKS_REQUESTED;
-    assert_eq!(most * 32_768, 1 << 20, "the first length fills a window");
+    assert_eq!(BLOCKS_REQUESTED.most * 32_768, 1 << 20, "the first length fills a window");
 }

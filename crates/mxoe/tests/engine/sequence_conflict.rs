@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use causeway_mxoe::limits::{CONFLICTS_TOLERATED, DOUBT_NS};
+use causeway_mxoe::limits::{CONFLICTS_NS, CONFLICTS_TOLERATED, DOUBT_NS};
 use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, Eager, Packet};
@@ -132,7 +132,7 @@ fn hostile_claims_to_be_ahead_end_nothing_while_the_peer_answers() {
 
 /// Acknowledges less than before, as often as is tolerated.
 fn lacks(script: &mut Script, every_ns: u64) {
-    let (times, _) = CONFLICTS_TOLERATED;
+    let times = CONFLICTS_TOLERATED;
     for number in 0..times {
         let _ = ack(script, 1, 2 + number);
         script.pass(every_ns);
@@ -143,7 +143,7 @@ fn lacks(script: &mut Script, every_ns: u64) {
 #[test]
 fn conflict_peer_that_lost_its_state_is_queried_and_restarts() {
     let (mut script, peer) = sent_two();
-    let (times, ns) = CONFLICTS_TOLERATED;
+    let (times, ns) = (CONFLICTS_TOLERATED, CONFLICTS_NS);
     lacks(&mut script, ns / u64::from(times) + MS);
     let _ = ack(&mut script, 1, 100);
     assert_eq!(
@@ -161,7 +161,7 @@ fn conflict_peer_that_lost_its_state_is_queried_and_restarts() {
 #[test]
 fn hostile_contradictions_end_nothing_while_the_peer_answers() {
     let (mut script, _) = sent_two();
-    let (times, ns) = CONFLICTS_TOLERATED;
+    let (times, ns) = (CONFLICTS_TOLERATED, CONFLICTS_NS);
     for round in 0..3 {
         lacks(&mut script, ns / u64::from(times) + MS);
         let _ = ack(&mut script, 1, 100);
@@ -175,7 +175,7 @@ fn hostile_contradictions_end_nothing_while_the_peer_answers() {
 #[test]
 fn conflict_needs_repetition_over_time() {
     let (mut script, _) = sent_two();
-    let (times, ns) = CONFLICTS_TOLERATED;
+    let (times, ns) = (CONFLICTS_TOLERATED, CONFLICTS_NS);
     lacks(&mut script, 0);
     for number in 0..10 * times {
         let _ = ack(&mut script, 1, 100 + number);
@@ -191,7 +191,7 @@ fn conflict_needs_repetition_over_time() {
 #[test]
 fn conflict_late_acknowledgements_end_nothing() {
     let (mut script, _) = sent_two();
-    let (times, ns) = CONFLICTS_TOLERATED;
+    let (times, ns) = (CONFLICTS_TOLERATED, CONFLICTS_NS);
     for number in 0..100 {
         let _ = ack(&mut script, 1, 100 + number);
         if number % times == 0 {

@@ -161,11 +161,14 @@ impl Backend {
             M::AddMemReg(spec, file) => self.add_region(&spec, file, events)?,
             M::RemMemReg(spec) => self.remove_region(&spec, events)?,
             M::GetMaxMemSlots => {
-                self.check_negotiated(FrontendReq::GET_MAX_MEM_SLOTS, SLOTS)?;
+                self.check_negotiated(
+                    FrontendReq::GET_MAX_MEM_SLOTS,
+                    Protocol::CONFIGURE_MEM_SLOTS,
+                )?;
                 return Ok(Outcome::number(MEMORY_SLOTS_MAX as u64));
             }
             M::GetQueueNum => {
-                self.check_negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
+                self.check_negotiated(FrontendReq::GET_QUEUE_NUM, Protocol::MQ)?;
                 let order = self.order.unwrap_or_default();
                 return Ok(Outcome::number(self.model.queue_number(order, self.protocol) as u64));
             }
@@ -173,17 +176,17 @@ impl Backend {
             M::SetConfig(_) => return self.set_config(),
             M::SetStatus(status) => self.set_status(status, events)?,
             M::GetStatus => {
-                self.check_negotiated(FrontendReq::GET_STATUS, STATUS)?;
+                self.check_negotiated(FrontendReq::GET_STATUS, Protocol::STATUS)?;
                 return Ok(Outcome::number(u64::from(self.device.status())));
             }
             M::GetInflightFd(spec) => return self.get_inflight(&spec),
             M::SetInflightFd(spec, file) => self.set_inflight(&spec, &file)?,
             M::SetBackendReqFd(channel) => {
-                self.check_negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
+                self.check_negotiated(FrontendReq::SET_BACKEND_REQ_FD, Protocol::BACKEND_REQ)?;
                 self.requests = Some(channel);
             }
             M::SetLogBase(spec, file) => {
-                self.check_negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
+                self.check_negotiated(FrontendReq::SET_LOG_BASE, Protocol::LOG_SHMFD)?;
                 causeway_memory::fits(0, spec.len.saturating_mul(LOG_SPREAD))
                     .map_err(Reason::LogMapping)?;
                 let log = DirtyLog::new(file.as_fd(), spec.offset, spec.len);
@@ -192,7 +195,9 @@ impl Backend {
                 return Ok(Outcome::number(0));
             }
             // The reader of the log polls it, so the descriptor is not used.
-            M::SetLogFd(_) => self.check_negotiated(FrontendReq::SET_LOG_FD, LOG)?,
+            M::SetLogFd(_) => {
+                self.check_negotiated(FrontendReq::SET_LOG_FD, Protocol::LOG_SHMFD)?
+            }
             M::GetVringBase(which) => return self.get_base(which, events),
             ring => self.configure_ring(ring, events)?,
         }
@@ -200,16 +205,12 @@ impl Backend {
     }
 
     /// Returns an error unless the protocol feature that `request` needs was negotiated.
-    fn check_negotiated(
-        &self,
-        request: FrontendReq,
-        (bit, feature): (Protocol, &'static str),
-    ) -> Result<(), Reason> {
-        if self.protocol.contains(bit) {
-            Ok(())
-        } else {
-            Err(Reason::NotNegotiated { request, feature })
+    fn check_negotiated(&self, request: FrontendReq, feature: Protocol) -> Result<(), Reason> {
+        if self.protocol.contains(feature) {
+            return Ok(());
         }
+        let feature = feature.iter_names().next().map_or("", |(name, _)| name);
+        Err(Reason::NotNegotiated { request, feature })
     }
 
     /// Stores acknowledged features. They may not change while a queue runs, except for logging.
@@ -270,7 +271,7 @@ impl Backend {
         file: ReceivedFd,
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
-        self.check_negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
+        self.check_negotiated(FrontendReq::ADD_MEM_REG, Protocol::CONFIGURE_MEM_SLOTS)?;
         match self.table.add(spec, file)? {
             Some(map) => self.change_map(map, false, events),
             None => Ok(()),
@@ -279,7 +280,7 @@ impl Backend {
 
     /// Removes a region; no effect if it is one of the last 64 removed regions.
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.check_negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
+        self.check_negotiated(FrontendReq::REM_MEM_REG, Protocol::CONFIGURE_MEM_SLOTS)?;
         match self.table.remove(spec)? {
             Some(map) => self.change_map(map, false, events),
             None => Ok(()),
@@ -289,7 +290,7 @@ impl Backend {
     /// Stops and disables all queues and clears the features. The memory table stays, because QEMU
     /// sends only its changes.
     fn reset_device(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.check_negotiated(FrontendReq::RESET_DEVICE, RESET)?;
+        self.check_negotiated(FrontendReq::RESET_DEVICE, Protocol::RESET_DEVICE)?;
         self.stop_all(events);
         self.device.queues.iter_mut().for_each(VirtQueue::reset_enabled);
         self.device.forget_positions();
@@ -303,7 +304,7 @@ impl Backend {
     /// A status of 0 stops the queues, but keeps negotiated state and connections: QEMU also sends
     /// it when the VM is paused.
     fn set_status(&mut self, status: u64, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.check_negotiated(FrontendReq::SET_STATUS, STATUS)?;
+        self.check_negotiated(FrontendReq::SET_STATUS, Protocol::STATUS)?;
         self.device.set_status(u8::try_from(status & 0xff).unwrap_or(0));
         if status == 0 {
             self.stop_all(events);
@@ -313,7 +314,7 @@ impl Backend {
 
     /// Bytes beyond the end of the model's space are zero.
     fn get_config(&self, mut space: ConfigSpace) -> HandleResult {
-        self.check_negotiated(FrontendReq::GET_CONFIG, CONFIG)?;
+        self.check_negotiated(FrontendReq::GET_CONFIG, Protocol::CONFIG)?;
         let from = self.model.config.get(space.offset as usize..).unwrap_or_default();
         space.bytes.fill(0);
         space.bytes.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
@@ -322,13 +323,13 @@ impl Backend {
 
     /// Refuses every write: no field of the devices is writable.
     fn set_config(&self) -> HandleResult {
-        self.check_negotiated(FrontendReq::SET_CONFIG, CONFIG)?;
+        self.check_negotiated(FrontendReq::SET_CONFIG, Protocol::CONFIG)?;
         Ok(Outcome::Refused)
     }
 
     /// Creates an in-flight buffer, and replies with its file.
     fn get_inflight(&self, spec: &InflightSpec) -> HandleResult {
-        self.check_negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
+        self.check_negotiated(FrontendReq::GET_INFLIGHT_FD, Protocol::INFLIGHT_SHMFD)?;
         let (spec, file) =
             InflightBuffer::create(spec, &self.model, is_packed(self.device.acked()))?;
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
@@ -337,7 +338,7 @@ impl Backend {
     /// Maps an in-flight buffer; queues that start later use it.
     fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
-        self.check_negotiated(request, INFLIGHT)?;
+        self.check_negotiated(request, Protocol::INFLIGHT_SHMFD)?;
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::is_running) {
             return Err(Reason::QueueRunning { request, queue });
         }
@@ -375,12 +376,3 @@ impl Backend {
         notified
     }
 }
-
-const MQ: (Protocol, &str) = (Protocol::MQ, "MQ");
-const SLOTS: (Protocol, &str) = (Protocol::CONFIGURE_MEM_SLOTS, "CONFIGURE_MEM_SLOTS");
-const CONFIG: (Protocol, &str) = (Protocol::CONFIG, "CONFIG");
-const STATUS: (Protocol, &str) = (Protocol::STATUS, "STATUS");
-const RESET: (Protocol, &str) = (Protocol::RESET_DEVICE, "RESET_DEVICE");
-const REQUESTS: (Protocol, &str) = (Protocol::BACKEND_REQ, "BACKEND_REQ");
-const LOG: (Protocol, &str) = (Protocol::LOG_SHMFD, "LOG_SHMFD");
-const INFLIGHT: (Protocol, &str) = (Protocol::INFLIGHT_SHMFD, "INFLIGHT_SHMFD");

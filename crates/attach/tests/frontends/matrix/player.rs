@@ -195,15 +195,7 @@ impl Player {
                 (addresses.emit(), none())
             }
             R::SET_VRING_KICK | R::SET_VRING_CALL | R::SET_VRING_ERR => {
-                let (index, fd) = (number(0), event());
-                let kept = Some(fd.try_clone().unwrap());
-                let queue = &mut self.queues[index as usize];
-                match message.request {
-                    R::SET_VRING_KICK => queue.kick = kept,
-                    R::SET_VRING_CALL => queue.call = kept,
-                    _ => {}
-                }
-                (RingEvent::emit(index, true), vec![fd])
+                self.ring_event(message.request, number(0))
             }
             R::SET_BACKEND_REQ_FD => (none_bytes(), vec![crate::common::sockets().0]),
             R::GET_CONFIG => {
@@ -223,6 +215,19 @@ impl Player {
             R::SET_STATUS => (u64::from(number(0)).to_ne_bytes().to_vec(), none()),
             _ => (none_bytes(), none()),
         }
+    }
+
+    /// Returns a message with a new event of a queue, and keeps the events that the test uses.
+    fn ring_event(&mut self, request: R, index: u32) -> (Vec<u8>, Vec<OwnedFd>) {
+        let event = event();
+        let kept = Some(event.try_clone().unwrap());
+        let queue = &mut self.queues[index as usize];
+        match request {
+            R::SET_VRING_KICK => queue.kick = kept,
+            R::SET_VRING_CALL => queue.call = kept,
+            _ => {}
+        }
+        (RingEvent::emit(index, true), vec![event])
     }
 
     fn layout(&self, index: usize) -> Layout {

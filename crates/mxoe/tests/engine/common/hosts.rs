@@ -224,20 +224,7 @@ impl HostSides {
         let Some(host_side) = self.all.get_mut(&place) else { return };
         let event = match told {
             RecordedEvent::Message { peer, match_info, data } => {
-                let message = TestMessage::of(match_info);
-                let same = data == message.bytes(data.len());
-                if self.damaged_headers {
-                    self.arrived_somehow(world, place, message, same && data.len() >= 16);
-                    return;
-                }
-                assert_eq!(
-                    host_side.places[&PeerId(peer)],
-                    message.from,
-                    "the peer is another one"
-                );
-                assert!(same, "{message:?}: other bytes");
-                self.arrived(place, message);
-                return;
+                return self.receive_message(world, place, PeerId(peer), match_info, &data);
             }
             RecordedEvent::Event(event) => event,
         };
@@ -278,20 +265,7 @@ impl HostSides {
                     world.unregister(board, endpoint, region);
                 }
             }
-            Event::Pulled { token, status } => {
-                let (message, len, region) = host_side.pulls.remove(&token).expect("pulled, once");
-                let bytes = world.unregister(board, endpoint, region).unwrap();
-                if status == Status::Success {
-                    assert!(bytes[..13] == [0xee; 13], "the bytes before the window are unchanged");
-                    let same = bytes[13..] == message.bytes(len);
-                    assert!(same || self.damaged_headers, "{message:?}: other bytes");
-                    if self.damaged_headers {
-                        self.arrived_somehow(world, place, message, same && len >= 16);
-                    }
-                } else {
-                    assert!(self.crashes, "{message:?} was pulled with {status:?}");
-                }
-            }
+            Event::Pulled { token, status } => self.receive_pulled(world, place, token, status),
             Event::PeerGone { peer, status } => {
                 assert!(self.crashes, "gone: {status:?}");
                 let from = host_side.places.remove(&peer).expect("it was seen");
@@ -305,6 +279,41 @@ impl HostSides {
                 );
             }
             Event::Message { .. } => unreachable!(),
+        }
+    }
+
+    fn receive_message(
+        &mut self,
+        world: &mut World,
+        place: Place,
+        peer: PeerId,
+        match_info: u64,
+        data: &[u8],
+    ) {
+        let message = TestMessage::of(match_info);
+        let same = data == message.bytes(data.len());
+        if self.damaged_headers {
+            return self.arrived_somehow(world, place, message, same && data.len() >= 16);
+        }
+        assert_eq!(self.all[&place].places[&peer], message.from, "the peer is another one");
+        assert!(same, "{message:?}: other bytes");
+        self.arrived(place, message);
+    }
+
+    /// Takes the end of a pull.
+    fn receive_pulled(&mut self, world: &mut World, place: Place, token: Token, status: Status) {
+        let Some(host_side) = self.all.get_mut(&place) else { return };
+        let (message, len, region) = host_side.pulls.remove(&token).expect("pulled, once");
+        let bytes = world.unregister(place.0, place.1, region).unwrap();
+        if status != Status::Success {
+            assert!(self.crashes, "{message:?} was pulled with {status:?}");
+            return;
+        }
+        assert!(bytes[..13] == [0xee; 13], "the bytes before the window are unchanged");
+        let same = bytes[13..] == message.bytes(len);
+        assert!(same || self.damaged_headers, "{message:?}: other bytes");
+        if self.damaged_headers {
+            self.arrived_somehow(world, place, message, same && len >= 16);
         }
     }
 
