@@ -9,8 +9,8 @@
 //! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
 //! controller is never called on the data path, and stores nothing on disk. It learns of added
 //! ports of its own service by [`Controller::port_added`], of deleted ports by
-//! [`Controller::port_deleted`], and of deleted links by a request of the link service
-//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported: they are empty.
+//! [`Controller::port_deleted`], of deleted groups by [`Controller::group_deleted`], and of deleted
+//! links by a request of the link service ([`LinkDeleted`](crate::carrier::LinkDeleted)).
 
 use std::fmt;
 
