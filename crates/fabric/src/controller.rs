@@ -9,9 +9,9 @@
 //! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
 //! controller is never called on the data path. A controller learns of added ports of its own
 //! service by [`Controller::port_added`], of deleted ports of any service by
-//! [`Controller::port_deleted`], and of deleted links by a request of the link service
-//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported; a controller
-//! prevents a deletion by [`Controller::object_in`].
+//! [`Controller::port_deleted`], of deleted groups by [`Controller::group_deleted`], and of deleted
+//! links by a request of the link service ([`LinkDeleted`](crate::carrier::LinkDeleted)). A
+//! controller prevents a deletion by [`Controller::object_in`].
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ impl TypedRequest for List {
 /// Puts a route in force whose ports and links may be missing. While the target is missing, frames
 /// that the route matches are dropped; a route from a missing ingress matches none. Until [`Add`]
 /// of the same route, a deleted port or link does not delete the route. A route that exists already
-/// becomes such a route; the group of another must exist.
+/// becomes such a route; the group of another must exist. The route ends with its group.
 #[derive(Debug)]
 pub struct Prepare(pub RouteSpec);
 
