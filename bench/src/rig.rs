@@ -20,8 +20,8 @@ use causeway_model::port::HcaSpec;
 use causeway_model::{Answer, Command, LinkState, PortView};
 use causeway_model::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 
-use crate::pin::{CLIENT, SERVER, pin};
 use crate::peers::process::PREFIX;
+use crate::pin::{CLIENT, SERVER, pin};
 
 /// Indirect descriptors and event index, as Linux guests negotiate them.
 pub const RING: u64 = 1 << 28 | 1 << 29;
