@@ -1,5 +1,5 @@
 //! Two guests with host channel adapters in a group: the stock `mlx5` driver and unmodified RDMA
-//! programs exchange data.
+//! programs exchange data; routes and captures of their group apply to them.
 //!
 //! `CAUSEWAY_RDMA_SOCKETS=A,B` runs the same programs against another server, which listens on the
 //! vfio-user sockets A and B. `CAUSEWAY_RDMA_SUITE` selects the guests' suite, and
@@ -7,6 +7,8 @@
 //! the commands that the drivers sent.
 
 mod common;
+#[path = "rdma/rules.rs"]
+mod rules;
 
 use causeway_vm::rdma::programs::{
     device, ethernet, loopback, messages, mpi, sockets, storage, verbs,
@@ -50,6 +52,7 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
     sockets::streams(&mut steps);
     sockets::rsockets(&mut steps);
     storage::all(&mut steps);
+    rules::all(&mut steps);
     device::rebind(&mut steps);
     device::leave_and_return(&mut steps);
     steps.kernel_messages();

@@ -1,12 +1,11 @@
 //! Routes and captures of a group apply to its adapters: to their frames, and the routes to RDMA.
 
-mod common;
-
 use std::thread;
 
-use causeway_vm::rdma::{Exchange, Listener, Pair, Programs, RdmaGuest, Suite};
-use causeway_vm::{Daemon, Result};
-use common::{LIMIT, has_rdma_parts};
+use causeway_vm::Result;
+use causeway_vm::rdma::{Exchange, Listener, Pair, RdmaGuest, Steps};
+
+use crate::common::LIMIT;
 
 /// Frames of pings and answers that a capture waits for, and the least bytes of these.
 const CAPTURED: &str = "6";
@@ -16,6 +15,12 @@ const FRAMES_BYTES_MIN: usize = 6 * 98;
 fn pings(from: &RdmaGuest, to: &RdmaGuest) -> bool {
     let ran = from.guest().run(&["ping", "-c", "3", "-w", "4", &to.ip()], LIMIT).unwrap();
     ran.code == Some(0)
+}
+
+/// Returns whether `from` reaches the address of `to` at one of three attempts: a busy machine may answer
+/// too late.
+fn reaches(from: &RdmaGuest, to: &RdmaGuest) -> bool {
+    (0..3).any(|_| pings(from, to))
 }
 
 /// Returns the Ethernet address of a guest's adapter.
@@ -40,17 +45,20 @@ fn rping(at: &RdmaGuest, from: &RdmaGuest, seconds: &str) -> Result<(String, Str
     exchange.run(at, from)
 }
 
-#[test]
-fn rdma_group_obeys_routes_and_captures() {
-    let suite = Suite::Trixie;
-    if !has_rdma_parts(suite, Programs::Verbs) {
-        return;
+/// Adds the step of routes and captures. Guests on another server are left out: the routes are those of
+/// causewayd.
+pub fn all(steps: &mut Steps) {
+    if steps.rig.daemon.is_some() {
+        steps.step("routes and captures of the group", |pair| {
+            obey(pair);
+            Ok(())
+        });
     }
-    let daemon = Daemon::with(Pair::setup()).unwrap();
-    let pair = Pair::on(daemon, suite, Programs::Verbs).unwrap_or_else(|e| panic!("{e}"));
-    let Pair { daemon: Some(daemon), guests, .. } = pair else { panic!("the daemon is there") };
-    let [one, two] = &guests;
-    assert!(pings(one, two));
+}
+
+fn obey(pair: &Pair) {
+    let (Some(daemon), [one, two]) = (&pair.daemon, &pair.guests) else { return };
+    assert!(reaches(one, two));
     rping(two, one, PATIENCE).unwrap();
 
     // A capture sees the frames between the two adapters.
@@ -60,7 +68,7 @@ fn rdma_group_obeys_routes_and_captures() {
     let captured = thread::scope(|scope| {
         let capture = scope.spawn(|| daemon.cli(&[&capture[..], &["--seconds", "60"]].concat()));
         while !capture.is_finished() {
-            assert!(pings(one, two));
+            assert!(reaches(one, two));
         }
         capture.join().unwrap()
     });
@@ -78,9 +86,6 @@ fn rdma_group_obeys_routes_and_captures() {
     assert!(trace.contains("drop"), "{trace}");
     assert!(rping(two, one, DENIED).is_err(), "RDMA passes against the route");
     daemon.cli(&["route", "del", "1"]).unwrap();
-    assert!(pings(one, two));
+    assert!(reaches(one, two));
     rping(two, one, PATIENCE).unwrap();
-    for guest in &guests {
-        guest.check_kernel().unwrap();
-    }
 }
