@@ -1,12 +1,14 @@
 //! The rig: an etcd, and hosts of a daemon, a directory process and guests.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_etcd::http::{Connection, HttpCall};
 use causeway_testing::folder::Folder;
@@ -112,6 +114,17 @@ impl EtcdServer {
     /// Kills etcd; its data stays.
     pub fn kill(&mut self) {
         self.process.take().unwrap().kill();
+    }
+
+    /// Deletes all keys with a prefix, in one step.
+    pub fn wipe(&self, prefix: &str) {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let encoded = |text: &str| STANDARD.encode(text);
+        let end = format!("{}0", prefix.strip_suffix('/').unwrap());
+        let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, encoded(prefix), encoded(&end));
+        let (method, path, token) = ("POST", "/v3/kv/deleterange", None);
+        let request = HttpCall { method, path, host: "x", token, body: body.as_bytes() };
+        assert_eq!(Connection::new(stream).send(&request).unwrap(), 200);
     }
 
     /// Runs a verb of `causeway-directory`; returns its output.

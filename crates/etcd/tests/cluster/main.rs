@@ -1,4 +1,6 @@
 //! Daemons, `causeway-directory` and etcd as real processes on loopback.
 
+mod hostile;
 mod hosts;
+mod join;
 mod outage;
