@@ -70,14 +70,21 @@ pub struct EtcdServer {
     folder: Folder,
     port: u16,
     peer: u16,
+    /// Options for TLS of the server, and of its clients.
+    security: Option<(Vec<String>, Vec<String>)>,
     process: Option<Running>,
 }
 
 impl EtcdServer {
     /// Starts etcd.
     pub fn start() -> Self {
-        let folder = Folder::new("etcd");
-        let mut server = Self { folder, port: free_port(), peer: free_port(), process: None };
+        Self::start_with(None)
+    }
+
+    /// Starts etcd with options for TLS of the server and of its clients.
+    pub fn start_with(security: Option<(Vec<String>, Vec<String>)>) -> Self {
+        let (folder, port, peer) = (Folder::new("etcd"), free_port(), free_port());
+        let mut server = Self { folder, port, peer, security, process: None };
         server.restart();
         server
     }
@@ -92,6 +99,8 @@ impl EtcdServer {
         command.args(["--listen-peer-urls", &url(self.peer)]);
         command.args(["--initial-advertise-peer-urls", &url(self.peer)]);
         command.arg(format!("--initial-cluster=default={}", url(self.peer)));
+        let (server, client) = self.security.clone().unwrap_or_default();
+        command.args(server);
         command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
         let child = command.spawn();
         let child = child.unwrap_or_else(|error| {
@@ -101,14 +110,16 @@ impl EtcdServer {
         let program = env!("CARGO_BIN_EXE_causeway-directory");
         wait("etcd answers", || {
             let mut list = Command::new(program);
-            list.args(["group", "list", "--etcd", &self.url()]).stderr(Stdio::null());
+            list.args(["group", "list", "--etcd", &self.url()]).args(&client);
+            list.stderr(Stdio::null());
             list.stdout(Stdio::null()).status().unwrap().success().then_some(())
         });
     }
 
     /// Returns the URL of clients.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.security.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     /// Kills etcd; its data stays.

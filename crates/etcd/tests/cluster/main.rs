@@ -4,3 +4,4 @@ mod hostile;
 mod hosts;
 mod join;
 mod outage;
+mod tls;
