@@ -8,7 +8,7 @@
 //! | failure | effect |
 //! |---|---|
 //! | etcd away | nothing is removed; requests are repeated after 0.2 to 3 s, and a full list follows |
-//! | watch dead without an end | found by the kernel's probes, or within 12 s by [`Process::probe`] |
+//! | watch dead without an end | found by the kernel's probes, or within 12 s by a probe |
 //! | revision compacted, lease expired | full list; a new lease with the host's record |
 //! | daemon away | asked again every 0.2 s; a new daemon gets the whole state |
 //! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
