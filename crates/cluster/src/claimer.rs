@@ -5,8 +5,8 @@
 //! expected revision. The caller executes them, passes the outcome to the replica, and asks again.
 //!
 //! An address is claimed when its guest appears, with an epoch newer than any known claim on it.
-//! If another host claims it later with a newer epoch, this host does not claim again until the
-//! guest appears anew: two hosts do not contend. If etcd loses a claim, or has a record there that
+//! If another host claims it later with a newer epoch, this host does not claim again until that
+//! host withdraws or the guest appears anew: two hosts do not contend. If etcd loses a claim, or has a record there that
 //! was refused, the claim is written again as it was. An address that is away for
 //! [`ABSENT_KEPT_NS`] (2 s) is withdrawn by a signed record, which is deleted after
 //! [`WITHDRAWAL_KEPT_NS`] (10 s). No clock and no I/O; runs in the caller's thread.
@@ -170,7 +170,8 @@ fn withdraw(
     };
     let (expected, is_accepted) = replica.stored(at);
     let record = RecordKey::Claim(at.clone());
-    if !known.gone {
+    // A refused record may stand in the place of the withdrawal.
+    if !known.gone || expected != 0 && !is_accepted {
         let gone = ClaimRecord::new((replica.site(), at), (own, key), known.epoch, true);
         return Step::Write(Write { key: record, value: Some(gone.write()), expected });
     }
@@ -178,7 +179,7 @@ fn withdraw(
     if wall.saturating_sub(since) < WITHDRAWAL_KEPT_NS {
         return Step::Wait;
     }
-    if expected != 0 && is_accepted {
+    if expected != 0 {
         return Step::Write(Write { key: record, value: None, expected });
     }
     Step::End
@@ -193,6 +194,13 @@ fn claim(
 ) -> Option<Write> {
     let own = replica.own();
     let (expected, is_accepted) = replica.stored(at);
+    // The other host withdrew: the guest that still runs here has the address.
+    let is_taken = |known: &&ClaimRecord| !known.gone && known.host != *own;
+    if attachment.is_lost && replica.claim(at).filter(is_taken).is_none() {
+        // Hosts that missed the withdrawal follow a newer claim only.
+        attachment.epoch = attachment.epoch.saturating_add(1);
+        attachment.is_lost = false;
+    }
     match replica.claim(at) {
         _ if attachment.is_lost => return None,
         Some(known) if known.host == *own => {
@@ -207,7 +215,7 @@ fn claim(
         }
         Some(known) if (known.epoch, &known.host) > (attachment.epoch, own) => {
             if !known.gone {
-                attachment.is_lost = true;
+                (attachment.is_lost, attachment.epoch) = (true, known.epoch);
                 return None;
             }
             attachment.epoch = known.epoch.saturating_add(1);

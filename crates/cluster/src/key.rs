@@ -94,7 +94,7 @@ pub fn is_canonical(kind: AddressKind, text: &str) -> bool {
     match kind {
         AddressKind::Cid => {
             let cid = text.parse::<u32>().ok();
-            cid.is_some_and(|n| n >= CID_GUEST_MIN && n < u32::MAX && n.to_string() == text)
+            cid.is_some_and(|n| (CID_GUEST_MIN..u32::MAX).contains(&n) && n.to_string() == text)
         }
         AddressKind::Mac => {
             let mac = text.parse::<Mac>().ok();

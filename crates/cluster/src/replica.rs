@@ -141,6 +141,8 @@ pub struct Replica {
     /// Records that disappeared in the held step, and records before it.
     brake: Option<(usize, usize)>,
     revision: u64,
+    /// Revision of the last list: earlier events are part of it.
+    floor: u64,
     generation: u64,
     counters: BTreeMap<&'static str, u64>,
     has_clone: bool,
@@ -166,6 +168,7 @@ impl Replica {
             held_groups: BTreeSet::new(),
             brake: None,
             revision: 0,
+            floor: 0,
             generation: 0,
             counters,
             has_clone: false,
@@ -178,8 +181,9 @@ impl Replica {
             let key = RecordKey::parse(&self.site, &event.key);
             event.value.is_none() && key.is_ok_and(|key| self.is_present(&key))
         };
+        let floor = self.floor;
         self.engage_brake(events.iter().filter(is_loss).count());
-        for event in events {
+        for event in events.iter().filter(|event| event.revision > floor) {
             self.event(event, wall);
         }
         self.revision = self.revision.max(revision);
@@ -207,15 +211,16 @@ impl Replica {
         for item in hosts.into_iter().chain(others) {
             self.event(item, wall);
         }
-        self.revision = revision;
+        (self.revision, self.floor) = (revision, revision);
         self.release_if_restored();
     }
 
-    /// Collects claims that are missing in etcd for longer than [`MISSING_KEPT_NS`] (1 h). The own
-    /// claims stay, and all claims while removals are held.
-    pub fn collect(&mut self, wall: u64) {
+    /// Collects claims that are missing in etcd for longer than [`MISSING_KEPT_NS`] (1 h): the key
+    /// does not exist, or has a refused record. The own claims stay, and all claims while removals
+    /// are held. Returns whether the caller must list anew: a refused record may be accepted now.
+    pub fn collect(&mut self, wall: u64) -> bool {
         if self.brake.is_some() {
-            return;
+            return false;
         }
         let own = &self.own.0;
         let before = self.claims.len();
@@ -223,9 +228,11 @@ impl Replica {
             let since = claim.missing_since.filter(|_| claim.record.host != *own);
             since.is_none_or(|since| wall.saturating_sub(since) < MISSING_KEPT_NS)
         });
-        if self.claims.len() != before {
+        let has_collected = self.claims.len() != before;
+        if has_collected {
             self.bump();
         }
+        has_collected
     }
 
     /// Follows the removals that are held: an operator confirmed them.
@@ -242,7 +249,7 @@ impl Replica {
     /// have changed since.
     pub fn forget_revisions(&mut self) {
         self.stored.clear();
-        self.revision = 0;
+        (self.revision, self.floor) = (0, 0);
         self.hosts.values_mut().for_each(|host| host.seen = false);
         self.bump();
     }
@@ -315,7 +322,7 @@ impl Replica {
             Some(value) => match self.put(&key, value, event.revision, wall) {
                 Ok(is_accepted) => is_accepted,
                 Err(refusal) => {
-                    self.refuse(&key, refusal);
+                    self.refuse(&key, refusal, wall);
                     false
                 }
             },
@@ -387,7 +394,7 @@ impl Replica {
             let result = self.put_claim(&at, claim, revision, wall);
             let key = RecordKey::Claim(at);
             if let Err(refusal) = result {
-                self.refuse(&key, refusal);
+                self.refuse(&key, refusal, wall);
             } else if let Some(stored) =
                 self.stored.get_mut(&key).filter(|stored| stored.revision == revision)
             {
@@ -492,10 +499,13 @@ impl Replica {
         }
     }
 
-    fn refuse(&mut self, key: &RecordKey, refusal: RecordRefusal) {
+    fn refuse(&mut self, key: &RecordKey, refusal: RecordRefusal, wall: u64) {
         self.count(refusal.counter());
-        if matches!(key, RecordKey::Claim(_)) {
+        if let RecordKey::Claim(at) = key {
             self.count("claims_refused_total");
+            if let Some(claim) = self.claims.get_mut(at) {
+                claim.missing_since.get_or_insert(wall);
+            }
         }
     }
 
@@ -555,6 +565,11 @@ impl Replica {
             "{lost} of {all} records disappeared from etcd in one step: removals are held until \
              the records are back, or `causeway-directory release` confirms the removals"
         ))
+    }
+
+    /// Returns whether the record of this host is in etcd.
+    pub fn is_own_seen(&self) -> bool {
+        self.hosts.get(&self.own.0).is_some_and(|host| host.seen)
     }
 
     /// Returns whether this host is evicted.

@@ -11,10 +11,11 @@ use crate::stream::Endpoint;
 /// Examples of the help and the manual page.
 pub const EXAMPLES: &str = "\
 Examples:
-  causeway-directory --etcd http://192.0.2.1:2379 group add blue --vni 7
-      share the group blue between the hosts of the site
-  causeway-directory --etcd http://192.0.2.1:2379 run --endpoint 192.0.2.11
-      join this host to the site
+  causeway-directory --etcd http://192.0.2.1:2379 join --endpoint 192.0.2.11 --group blue=7
+      join this host to the site, and share the group blue: makes the key, writes
+      /etc/causeway/directory.env, and starts the service
+  causeway-directory --etcd http://192.0.2.1:2379 group list
+      list the groups that the site shares
   causeway-directory --etcd http://192.0.2.1:2379 evict host3
       refuse the records of host3, for example because its key was stolen
 
@@ -106,7 +107,10 @@ pub struct EtcdArgs {
 /// A verb.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Join this host to the site, until a signal
+    /// Join this host to the site: make the key if there is none, write the settings of the
+    /// service, and start it
+    Join(JoinArgs),
+    /// Connect this host to the site, until a signal: the service runs it
     Run(RunArgs),
     /// Groups that the site shares
     #[command(subcommand)]
@@ -210,4 +214,35 @@ pub struct RunArgs {
     /// Do not restrict the process
     #[arg(long)]
     pub no_sandbox: bool,
+}
+
+/// Options of `join`.
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    /// Name of this host, unique in the site; by default the host name up to its first dot
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<Name>,
+    /// Address and UDP port at which other hosts reach this one, the preferred first
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', required = true)]
+    pub endpoint: Vec<String>,
+    /// Group to share, with its number on the wire, such as blue=7; may be repeated
+    #[arg(long, value_name = "NAME=VNI", value_parser = group_and_vni)]
+    pub group: Vec<(Name, u32)>,
+    /// File of the private key of tunnels; made if it does not exist
+    #[arg(long, value_name = "FILE", default_value = "/etc/causeway/key")]
+    pub key: PathBuf,
+    /// File for the settings of the service
+    #[arg(long, value_name = "FILE", default_value = "/etc/causeway/directory.env")]
+    pub settings: PathBuf,
+    /// Write the files only, and do not start the service
+    #[arg(long)]
+    pub no_start: bool,
+}
+
+/// Reads `NAME=VNI`.
+fn group_and_vni(text: &str) -> Result<(Name, u32), String> {
+    let wrong = || format!("{text:?}: expected NAME=VNI, with a VNI from 0 to 16777215");
+    let (name, vni) = text.split_once('=').ok_or_else(wrong)?;
+    let vni = vni.parse().ok().filter(|vni| *vni <= 16_777_215).ok_or_else(wrong)?;
+    Ok((name.parse().map_err(|error: causeway_model::SpecError| error.to_string())?, vni))
 }

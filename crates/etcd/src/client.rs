@@ -46,6 +46,11 @@ pub enum EtcdError {
 /// The result of requests.
 pub type Result<T> = std::result::Result<T, EtcdError>;
 
+/// Returns the part of an answer at a JSON pointer (RFC 6901); null if there is none.
+pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    value.pointer(pointer).unwrap_or(&Value::Null)
+}
+
 /// A number of 64 bits, which the gateway writes as text.
 fn number(value: &Value) -> u64 {
     match value {
@@ -74,9 +79,9 @@ fn range_end(prefix: &str) -> String {
 
 /// Returns the key and value of an answer as an event.
 fn event_of(kv: &Value) -> Option<KeyEvent> {
-    let key = bytes(&kv["key"])?;
-    let value = if kv["value"].is_null() { Some(Vec::new()) } else { bytes(&kv["value"]) };
-    Some(KeyEvent { key, value, revision: number(&kv["mod_revision"]) })
+    let key = bytes(at(kv, "/key"))?;
+    let value = if at(kv, "/value").is_null() { Some(Vec::new()) } else { bytes(at(kv, "/value")) };
+    Some(KeyEvent { key, value, revision: number(at(kv, "/mod_revision")) })
 }
 
 /// The content of a prefix at one revision.
@@ -168,7 +173,7 @@ impl Etcd {
         if self.token.is_none() {
             let body = json!({ "name": user, "password": password.as_str() });
             let answer = self.post("/v3/auth/authenticate", &body)?;
-            self.token = answer["token"].as_str().map(str::to_owned);
+            self.token = at(&answer, "/token").as_str().map(str::to_owned);
         }
         Ok(())
     }
@@ -231,9 +236,9 @@ impl Etcd {
     pub fn list(&mut self, prefix: &str) -> Result<Listing> {
         let range = json!({ "key": encoded(prefix), "range_end": range_end(prefix) });
         let answer = self.call("/v3/kv/range", &range)?;
-        let items = answer["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let items = at(&answer, "/kvs").as_array().map(Vec::as_slice).unwrap_or_default();
         let items = items.iter().filter_map(event_of).collect();
-        Ok(Listing { items, revision: number(&answer["header"]["revision"]) })
+        Ok(Listing { items, revision: number(at(&answer, "/header/revision")) })
     }
 
     /// Returns the revision of the newest change of a key with a prefix that exists.
@@ -246,7 +251,7 @@ impl Etcd {
             "keys_only": true, "sort_order": "DESCEND", "sort_target": "MOD",
         });
         let answer = self.call("/v3/kv/range", &range)?;
-        Ok(number(&answer["kvs"][0]["mod_revision"]))
+        Ok(number(at(&answer, "/kvs/0/mod_revision")))
     }
 
     /// Writes a key if it has the expected revision.
@@ -269,11 +274,11 @@ impl Etcd {
             "failure": [{ "request_range": { "key": key } }],
         });
         let answer = self.call("/v3/kv/txn", &body)?;
-        let revision = number(&answer["header"]["revision"]);
-        if answer["succeeded"].as_bool() == Some(true) {
+        let revision = number(at(&answer, "/header/revision"));
+        if at(&answer, "/succeeded").as_bool() == Some(true) {
             return Ok(Outcome::Done(revision));
         }
-        let now = event_of(&answer["responses"][0]["response_range"]["kvs"][0]);
+        let now = event_of(at(&answer, "/responses/0/response_range/kvs/0"));
         let absent = KeyEvent { key: path.into_bytes(), value: None, revision };
         Ok(Outcome::Failed(now.unwrap_or(absent)))
     }
@@ -284,11 +289,11 @@ impl Etcd {
     /// etcd does not answer or refuses, for example because the lease has expired.
     pub fn put(&mut self, path: &str, value: &[u8], lease: Option<u64>) -> Result<u64> {
         let mut body = json!({ "key": encoded(path), "value": encoded(value) });
-        if let Some(lease) = lease {
-            body["lease"] = lease.to_string().into();
+        if let (Some(lease), Some(body)) = (lease, body.as_object_mut()) {
+            body.insert("lease".into(), lease.to_string().into());
         }
         let answer = self.call("/v3/kv/put", &body)?;
-        Ok(number(&answer["header"]["revision"]))
+        Ok(number(at(&answer, "/header/revision")))
     }
 
     /// Deletes a key. Returns whether it existed.
@@ -297,7 +302,7 @@ impl Etcd {
     /// etcd does not answer or refuses.
     pub fn delete(&mut self, path: &str) -> Result<bool> {
         let answer = self.call("/v3/kv/deleterange", &json!({ "key": encoded(path) }))?;
-        Ok(number(&answer["deleted"]) > 0)
+        Ok(number(at(&answer, "/deleted")) > 0)
     }
 
     /// Grants a lease of this length, in seconds. Returns its number.
@@ -306,7 +311,7 @@ impl Etcd {
     /// etcd does not answer or refuses.
     pub fn grant(&mut self, seconds: u64) -> Result<u64> {
         let answer = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() }))?;
-        Ok(number(&answer["ID"]))
+        Ok(number(at(&answer, "/ID")))
     }
 
     /// Renews a lease. Returns false if it has expired.
@@ -315,7 +320,7 @@ impl Etcd {
     /// etcd does not answer or refuses.
     pub fn renew(&mut self, lease: u64) -> Result<bool> {
         let answer = self.call("/v3/lease/keepalive", &json!({ "ID": lease.to_string() }))?;
-        Ok(number(&answer["result"]["TTL"]) > 0)
+        Ok(number(at(&answer, "/result/TTL")) > 0)
     }
 
     /// Revokes a lease; its keys are deleted.
@@ -364,22 +369,22 @@ impl Etcd {
 /// The line is no message of etcd.
 pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
     let value: Value = serde_json::from_slice(line)?;
-    let result = &value["result"];
-    if !value["error"].is_null() || result["canceled"].as_bool() == Some(true) {
-        let reason = match number(&result["compact_revision"]) {
-            0 => format!("{}{}", value["error"]["message"], result["cancel_reason"]),
+    let result = at(&value, "/result");
+    if !at(&value, "/error").is_null() || at(result, "/canceled").as_bool() == Some(true) {
+        let reason = match number(at(result, "/compact_revision")) {
+            0 => format!("{}{}", at(&value, "/error/message"), at(result, "/cancel_reason")),
             at => format!("the revision was compacted (compacted={at})"),
         };
         return Ok(WatchMessage::Cancelled(reason));
     }
-    let events = result["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let events = at(result, "/events").as_array().map(Vec::as_slice).unwrap_or_default();
     let event = |event: &Value| {
-        let is_deletion = event["type"].as_str() == Some("DELETE");
-        let event = event_of(&event["kv"])?;
+        let is_deletion = at(event, "/type").as_str() == Some("DELETE");
+        let event = event_of(at(event, "/kv"))?;
         Some(if is_deletion { KeyEvent { value: None, ..event } } else { event })
     };
     let events = events.iter().filter_map(event).collect();
-    Ok(WatchMessage::Events(events, number(&result["header"]["revision"])))
+    Ok(WatchMessage::Events(events, number(at(result, "/header/revision"))))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::client::at;
 use crate::http::{Connection, HttpCall};
 use crate::limits::{CONTROL_TIME_MAX, LOCAL_WAIT, REPLY_BYTES_MAX};
 
@@ -46,7 +47,7 @@ fn ask<T: DeserializeOwned>(
     let answer = connection.read_all(REPLY_BYTES_MAX)?;
     if !(200..300).contains(&status) {
         let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        let text = value["error"]["message"].as_str().unwrap_or("no reason given");
+        let text = at(&value, "/error/message").as_str().unwrap_or("no reason given");
         return Err(ControlError::Refused(format!("{text} (status={status})")));
     }
     Ok(serde_json::from_slice(&answer)?)

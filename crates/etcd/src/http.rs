@@ -138,7 +138,8 @@ impl<S: Read + Write> Connection<S> {
     /// Those of the stream, and a malformed or incomplete body.
     pub fn read_some(&mut self, out: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
-            match self.body {
+            let form = self.body;
+            match form {
                 BodyForm::Ended => return Ok(false),
                 BodyForm::Length(left) if !self.received.is_empty() => {
                     let taken = self.take(left, out);
@@ -150,11 +151,7 @@ impl<S: Read + Write> Connection<S> {
                     out.append(&mut self.received);
                     return Ok(true);
                 }
-                BodyForm::Chunked(None) => {
-                    if self.begin_chunk()? {
-                        continue;
-                    }
-                }
+                BodyForm::Chunked(None) if self.begin_chunk()? => continue,
                 // The line feed behind a chunk.
                 BodyForm::Chunked(Some(0)) if self.received.len() >= 2 => {
                     self.received.drain(..2);

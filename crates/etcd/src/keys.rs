@@ -32,7 +32,7 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
             })
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let key = make().map_err(|text| wrong(text))?;
+            let key = make().map_err(wrong)?;
             let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
             let mut file = options.map_err(|error| wrong(error.to_string()))?;
             let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
@@ -46,12 +46,19 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
 
 /// Makes a key of random bytes of the kernel.
 fn make() -> Result<SigningKey, String> {
-    let mut seed = Zeroizing::new([0_u8; 32]);
+    let seed = random().map_err(|error| error.to_string())?;
+    SigningKey::new(*seed).map_err(|error| error.to_string())
+}
+
+/// Returns random bytes of the kernel.
+///
+/// # Errors
+/// The kernel has none.
+pub fn random() -> std::io::Result<Zeroizing<[u8; 32]>> {
+    let mut bytes = Zeroizing::new([0_u8; 32]);
     let flags = rustix::rand::GetRandomFlags::empty();
-    let count = rustix::rand::getrandom(seed.as_mut_slice(), flags);
-    match count {
-        Ok(32) => SigningKey::new(*seed).map_err(|error| error.to_string()),
-        Ok(_) => Err("the kernel has no random bytes".into()),
-        Err(error) => Err(error.to_string()),
+    match rustix::rand::getrandom(bytes.as_mut_slice(), flags)? {
+        32 => Ok(bytes),
+        _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
     }
 }

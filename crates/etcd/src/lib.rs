@@ -26,6 +26,7 @@
 //! | [`http`] | HTTP/1.1 over a blocking stream |
 //! | [`stream`] | TCP and TLS |
 //! | [`snapshot`], [`keys`] | files |
+//! | [`join`] | the verb that prepares a host |
 //! | [`verbs`] | groups, evictions, export and import |
 //! | [`args`] | options |
 //! | [`sandbox`] | restrictions of the process |
@@ -41,6 +42,7 @@ pub mod args;
 pub mod client;
 pub mod control;
 pub mod http;
+pub mod join;
 pub mod keys;
 pub mod limits;
 pub mod process;

@@ -10,7 +10,7 @@ use causeway_etcd::client::{Etcd, Login};
 use causeway_etcd::process::{Process, ProcessMessage, Settings};
 use causeway_etcd::stream::{Security, SecurityFiles};
 use causeway_etcd::verbs::{self, VerbError};
-use causeway_etcd::{keys, sandbox};
+use causeway_etcd::{join, keys, sandbox};
 use causeway_model::{ClusterTunnel, Name};
 use clap::{CommandFactory as _, Parser as _};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -74,7 +74,8 @@ fn client(args: &EtcdArgs) -> Result<Etcd, Failure> {
 fn run(args: &EtcdArgs, verb: Verb) -> Result<(), Failure> {
     let (mut etcd, site) = (client(args)?, &args.site);
     match verb {
-        Verb::Run(run) => return join(args, run, etcd),
+        Verb::Join(options) => join::join(&mut etcd, args, &options)?,
+        Verb::Run(run) => return connect(args, run, etcd),
         Verb::Group(GroupVerb::Add { name, vni }) => verbs::add_group(&mut etcd, site, name, vni)?,
         Verb::Group(GroupVerb::Del { name }) => verbs::delete_group(&mut etcd, site, &name)?,
         Verb::Group(GroupVerb::List) => print(&verbs::list_groups(&mut etcd, site)?)?,
@@ -99,8 +100,8 @@ fn print(value: &serde_json::Value) -> Result<(), Failure> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
-/// Joins the host to the site until a signal.
-fn join(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
+/// Connects the host to the site until a signal.
+fn connect(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
     let host = run.host.map_or_else(host_name, Ok)?;
     if host.as_str().len() > HOST_BYTES_MAX {
         return Err(format!("host {host}: expected at most {HOST_BYTES_MAX} bytes").into());

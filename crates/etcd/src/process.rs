@@ -8,7 +8,7 @@
 //! | failure | effect |
 //! |---|---|
 //! | etcd away | nothing is removed; requests are repeated after 0.2 to 3 s, and a full list follows |
-//! | watch dead without an end | found by the kernel's probes, or within 12 s by [`Process::probe`] |
+//! | watch dead without an end | found by the kernel's probes, or within 12 s by a probe |
 //! | revision compacted, lease expired | full list; a new lease with the host's record |
 //! | daemon away | asked again every 0.2 s; a new daemon gets the whole state |
 //! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
@@ -215,7 +215,10 @@ impl Process {
                 }
             }
             self.follow_etcd();
-            self.replica.collect(wall());
+            if self.replica.collect(wall()) {
+                // The next round lists anew.
+                self.session = None;
+            }
             self.take_release();
             self.tell_daemon();
             self.save(false);
@@ -355,12 +358,17 @@ impl Process {
             signature: Signature::none(),
         };
         let record = record.sign(site, host, &self.signing);
-        if session.record.as_ref() == Some(&record) || self.replica.is_evicted() {
+        let is_known = session.record.as_ref() == Some(&record) && self.replica.is_own_seen();
+        if is_known || self.replica.is_evicted() {
             return Ok(());
         }
-        let path = RecordKey::Host(host.clone()).path(site);
-        self.etcd.put(&path, &record.write(), Some(session.lease))?;
+        let key = RecordKey::Host(host.clone()).path(site);
+        let value = record.write();
+        let revision = self.etcd.put(&key, &value, Some(session.lease))?;
         session.record = Some(record);
+        let event = KeyEvent { key: key.into_bytes(), value: Some(value), revision };
+        let followed = self.replica.revision();
+        self.replica.apply(&[event], followed, wall());
         Ok(())
     }
 

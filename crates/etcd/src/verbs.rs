@@ -9,7 +9,7 @@ use causeway_cluster::{EvictionRecord, GroupRecord, RecordKey, Write, key};
 use causeway_model::Name;
 use serde_json::{Map, Value, json};
 
-use crate::client::{Etcd, EtcdError, Outcome};
+use crate::client::{Etcd, EtcdError, Outcome, at};
 use crate::limits::SNAPSHOT_BYTES_MAX;
 
 /// A failed verb.
@@ -145,7 +145,7 @@ pub fn import(etcd: &mut Etcd, site: &Name, file: &Path) -> Result<usize, VerbEr
     }
     let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
     let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-    let records = value["records"].as_object();
+    let records = at(&value, "/records").as_object();
     let records = records.ok_or_else(|| wrong("expected the output of export".into()))?;
     let mut count: usize = 0;
     for (path, value) in records {

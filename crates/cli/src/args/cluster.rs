@@ -1,5 +1,7 @@
 //! The command line of `causeway cluster`.
 
+use std::ffi::OsString;
+
 use clap::Subcommand;
 
 /// `causeway cluster …`
@@ -29,4 +31,7 @@ Examples:
   causeway cluster addresses
   causeway cluster addresses -o json")]
     Addresses,
+    /// Verbs of `causeway-directory`, the program that connects to etcd: join, group, evict, …
+    #[command(external_subcommand)]
+    Directory(Vec<OsString>),
 }

@@ -1,16 +1,23 @@
 //! `causeway cluster`: the site of this host, as the daemon knows it from `causeway-directory`.
 //!
-//! The verbs only read, from `/v1/cluster`. Groups of the site, evictions and the process itself are
-//! those of `causeway-directory`, the only program that connects to etcd. A daemon without a
+//! The verbs of this program only read, from `/v1/cluster`. Other verbs (`join`, `group`, `evict`) are
+//! those of `causeway-directory`, the only program that connects to etcd, which replaces this process. A daemon without a
 //! cluster shows the state `no-process` and empty lists. `commands::run` is the caller.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use causeway_model::{ClusterHostView, ClusterView, RemoteAddress};
 
 use super::CommandContext;
 use crate::args::ClusterVerb;
 use crate::client::view;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, duration, pairs};
+
+/// The program that connects to etcd.
+const DIRECTORY: &str = "causeway-directory";
 
 /// Runs `causeway cluster` and prints the result.
 pub fn run(cx: &CommandContext, verb: ClusterVerb) -> Result<()> {
@@ -27,7 +34,18 @@ pub fn run(cx: &CommandContext, verb: ClusterVerb) -> Result<()> {
             let value = cx.client.get("/v1/cluster/addresses")?;
             cx.show(&value, |value| Ok(addresses(&view::<Vec<RemoteAddress>>(value)?)))
         }
+        ClusterVerb::Directory(words) => Err(replace_process(&words)),
     }
+}
+
+/// Replaces this process by `causeway-directory` with a verb of its own: the program beside this
+/// one, else that of PATH. Returns the error if there is none.
+fn replace_process(words: &[OsString]) -> Error {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(DIRECTORY));
+    let beside = beside.filter(|path| path.exists());
+    let program = beside.unwrap_or_else(|| DIRECTORY.into());
+    let error = Command::new(&program).args(words).exec();
+    Error::Output { what: format!("the program {}", program.display()), error }
 }
 
 /// Returns the state, a line for each value; counters of 0 are omitted.

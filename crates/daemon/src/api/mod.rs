@@ -33,6 +33,8 @@
 //! GET  /v1/connections                POST /v1/connections  POST /v1/forwarder
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! GET  /v1/config                     POST /v1/config/diff
+//! GET  /v1/cluster                    GET  /v1/cluster/hosts GET /v1/cluster/addresses
+//! POST /v1/cluster/local              POST /v1/cluster/remote
 //! POST /v1/shutdown
 //! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
 //! POST /v1/captures/N/stop           GET  /metrics

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use causeway_model::counter::REASON_PREFIXES;
 use causeway_model::{
-    CountedObject, DispatcherView, ForwardState, ForwardView, HcaView, LinkState, LinkView,
-    PortState, PortView,
+    ClusterView, CountedObject, DispatcherView, ForwardState, ForwardView, HcaView, LinkState,
+    LinkView, PortState, PortView,
 };
 
 use super::encode::{Labels, MetricSet, MetricType};
@@ -184,6 +184,45 @@ pub fn forward(set: &mut MetricSet, helps: &HelpTexts, view: &ForwardView) {
     let all = ForwardState::ALL.map(|(name, state)| (name, view.state == state));
     let help = "State of the forward: 1 for the present state, 0 for the others.";
     states(set, "causeway_forward_state", help, labels, &all);
+}
+
+/// Adds the metrics of the cluster; 0 before the first report of the process.
+pub fn cluster(set: &mut MetricSet, view: &ClusterView) {
+    let all = ClusterView::STATES.map(|state| (state, view.state == state));
+    let help = "State of the connection to the site's etcd: 1 for the present state, 0 for the \
+                others.";
+    states(set, "causeway_cluster_state", help, &[], &all);
+    let hosts = view.hosts as f64;
+    plain(set, "causeway_cluster_hosts", "Other hosts of the site.", &[], hosts);
+    let help = "Other hosts of the site with a live lease.";
+    plain(set, "causeway_cluster_hosts_seen", help, &[], view.hosts_seen as f64);
+    let help = "Addresses of other hosts.";
+    plain(set, "causeway_cluster_addresses", help, &[], view.addresses as f64);
+    let status = &view.status;
+    let help = "Time between the last confirmation of etcd and the last report.";
+    let age = status.revision_age_seconds;
+    plain(set, "causeway_cluster_revision_age_seconds", help, &[], age);
+    let help = "Duration of the last full read of the site.";
+    plain(set, "causeway_cluster_resync_seconds", help, &[], status.resync_seconds);
+    let help = "1 while removals are held, or another host uses the name of this host.";
+    let alarm = f64::from(u8::from(!status.alarm.is_empty()));
+    plain(set, "causeway_cluster_alarm", help, &[], alarm);
+    for (name, count) in &status.counters {
+        if let Some((_, reason)) = reason_of(name) {
+            let help = "Records of etcd that were refused, by reason.";
+            let labels = [("reason", reason)];
+            plain(set, "causeway_cluster_refusals_total", help, &labels, *count as f64);
+        }
+    }
+    for (name, help) in [
+        ("claims_refused", "Claims on addresses that were refused."),
+        ("claims_lost", "Claims of this host that another host took over while the guest ran."),
+        ("removals_held", "Steps in which more than 20 % of the records disappeared."),
+        ("resyncs", "Full reads of the site."),
+    ] {
+        let count = status.counters.get(&format!("{name}_total")).copied().unwrap_or(0);
+        plain(set, &format!("causeway_cluster_{name}_total"), help, &[], count as f64);
+    }
 }
 
 /// Adds the metrics of a dispatcher and of its shards.

@@ -24,7 +24,7 @@ pub mod listener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use causeway_model::commands::{forwards, hca, links};
+use causeway_model::commands::{cluster, forwards, hca, links};
 use causeway_model::{Answer, Command, CommandError, TypedRequest};
 
 use crate::api::{ApiContext, unexpected};
@@ -123,6 +123,12 @@ impl Metrics {
         }
         for forward in of_service(fabric, forwards::List).map_err(refused)? {
             families::forward(&mut set, &self.helps, &forward);
+        }
+        match ask(fabric, cluster::Show) {
+            Ok(view) => families::cluster(&mut set, &view),
+            // No service has the command.
+            Err(CommandError::Invalid(_)) => {}
+            Err(error) => return Err(refused(error)),
         }
         for interface in about.refusals.by_interface() {
             families::refusals(&mut set, &interface);

@@ -1,12 +1,14 @@
 //! The rig: an etcd, and hosts of a daemon, a directory process and guests.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_etcd::http::{Connection, HttpCall};
 use causeway_testing::folder::Folder;
@@ -68,14 +70,21 @@ pub struct EtcdServer {
     folder: Folder,
     port: u16,
     peer: u16,
+    /// Options for TLS of the server, and of its clients.
+    security: Option<(Vec<String>, Vec<String>)>,
     process: Option<Running>,
 }
 
 impl EtcdServer {
     /// Starts etcd.
     pub fn start() -> Self {
-        let folder = Folder::new("etcd");
-        let mut server = Self { folder, port: free_port(), peer: free_port(), process: None };
+        Self::start_with(None)
+    }
+
+    /// Starts etcd with options for TLS of the server and of its clients.
+    pub fn start_with(security: Option<(Vec<String>, Vec<String>)>) -> Self {
+        let (folder, port, peer) = (Folder::new("etcd"), free_port(), free_port());
+        let mut server = Self { folder, port, peer, security, process: None };
         server.restart();
         server
     }
@@ -90,6 +99,8 @@ impl EtcdServer {
         command.args(["--listen-peer-urls", &url(self.peer)]);
         command.args(["--initial-advertise-peer-urls", &url(self.peer)]);
         command.arg(format!("--initial-cluster=default={}", url(self.peer)));
+        let (server, client) = self.security.clone().unwrap_or_default();
+        command.args(server);
         command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
         let child = command.spawn();
         let child = child.unwrap_or_else(|error| {
@@ -99,19 +110,32 @@ impl EtcdServer {
         let program = env!("CARGO_BIN_EXE_causeway-directory");
         wait("etcd answers", || {
             let mut list = Command::new(program);
-            list.args(["group", "list", "--etcd", &self.url()]).stderr(Stdio::null());
+            list.args(["group", "list", "--etcd", &self.url()]).args(&client);
+            list.stderr(Stdio::null());
             list.stdout(Stdio::null()).status().unwrap().success().then_some(())
         });
     }
 
     /// Returns the URL of clients.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.security.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     /// Kills etcd; its data stays.
     pub fn kill(&mut self) {
         self.process.take().unwrap().kill();
+    }
+
+    /// Deletes all keys with a prefix, in one step.
+    pub fn wipe(&self, prefix: &str) {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let encoded = |text: &str| STANDARD.encode(text);
+        let end = format!("{}0", prefix.strip_suffix('/').unwrap());
+        let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, encoded(prefix), encoded(&end));
+        let (method, path, token) = ("POST", "/v3/kv/deleterange", None);
+        let request = HttpCall { method, path, host: "x", token, body: body.as_bytes() };
+        assert_eq!(Connection::new(stream).send(&request).unwrap(), 200);
     }
 
     /// Runs a verb of `causeway-directory`; returns its output.

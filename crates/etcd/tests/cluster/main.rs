@@ -1,4 +1,7 @@
 //! Daemons, `causeway-directory` and etcd as real processes on loopback.
 
+mod hostile;
 mod hosts;
+mod join;
 mod outage;
+mod tls;

@@ -20,6 +20,8 @@ fn cluster_links_hosts_by_themselves_and_forwards_without_etcd() {
         (&"causeway".into(), &"cluster-h2-7".into())
     );
     assert_eq!(links[0]["is_of_cluster"], true);
+    let configuration = a.get("/v1/config").to_string();
+    assert!(configuration.contains("vm1") && !configuration.contains("cluster-h2"));
     let known = a.await_view("/v1/cluster/addresses", |all| all[0]["host"] == "h2");
     assert_eq!(known[0]["address"], "52:54:00:00:02:00");
     b.await_view("/v1/cluster/addresses", |all| all[0]["address"] == "52:54:00:00:01:00");

@@ -255,3 +255,8 @@ pub struct ClusterView {
     /// State of the process.
     pub status: ClusterStatus,
 }
+
+impl ClusterView {
+    /// Every state.
+    pub const STATES: [&'static str; 3] = ["follows", "frozen", "no-process"];
+}
