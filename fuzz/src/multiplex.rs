@@ -4,7 +4,7 @@
 //! that was broken is agreed again.
 
 use causeway_socket::limits::{CHANNELS_MAX, HELD_BYTES_MAX, MESSAGE_BYTES_MAX};
-use causeway_socket::multiplex::{Event, Received, Session};
+use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
 use causeway_wire::multiplex::{Datagram, Hello, Packet, Piece, Ranges};
 
 use crate::Input;
@@ -14,7 +14,7 @@ const LONGEST: usize = 1200;
 
 /// Two sessions; the first is under attack.
 struct Stage {
-    hosts: [Session; 2],
+    hosts: [PeerSession; 2],
     tags: [u32; 2],
     now: u64,
     random: u32,
@@ -24,14 +24,14 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let mut stage = Self {
-            hosts: [5, 6].map(|tag| Session::new(0, &mut || tag)),
+            hosts: [5, 6].map(|tag| PeerSession::new(0, &mut || tag)),
             tags: [5, 6],
             now: 0,
             random: 100,
             number: 0,
         };
         stage.settle();
-        assert!(stage.hosts.iter().all(Session::is_up), "no session was agreed");
+        assert!(stage.hosts.iter().all(PeerSession::is_up), "no session was agreed");
         stage
     }
 
@@ -45,7 +45,7 @@ impl Stage {
         };
         let _ = hosts[host].receive(*now, datagram, &mut next, &mut received);
         for event in &received.events {
-            if let Event::Message(_, at) = event {
+            if let PeerEvent::Message(_, at) = event {
                 assert!(at.len() <= MESSAGE_BYTES_MAX && at.end <= received.bytes.len());
             }
         }
@@ -143,7 +143,7 @@ pub fn run(data: &[u8]) {
     for _ in 0..20 {
         stage.settle();
     }
-    assert!(stage.hosts.iter().all(Session::is_up), "the hosts do not agree again");
+    assert!(stage.hosts.iter().all(PeerSession::is_up), "the hosts do not agree again");
 }
 
 /// Returns inputs that reach each choice.

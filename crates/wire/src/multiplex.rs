@@ -5,7 +5,7 @@
 //! the records of a tunnel ([`SEGMENT`](crate::tunnel::record::SEGMENT)). A datagram is a [`Hello`],
 //! which agrees on a session, or a [`Packet`]: a number, and [`Frame`]s. A [`Piece`] carries bytes
 //! of a channel at an offset; the bytes of a channel are a sequence of messages, each behind its
-//! length of 2 bytes. A [`Message`] is a socket packet without addresses: the channel stands for
+//! length of 2 bytes. A [`SocketMessage`] is a socket packet without addresses: the channel stands for
 //! them. All fields are big-endian. Numbers and offsets are the lower 32 bits of larger counters,
 //! which the receiver completes ([`expand`]).
 //!
@@ -29,7 +29,7 @@ pub const ACK_LEN: usize = 2;
 pub const RANGE_LEN: usize = 8;
 /// Length of a message's length, in bytes.
 pub const LENGTH_LEN: usize = 2;
-/// Length of a [`Message`] without data, in bytes.
+/// Length of a [`SocketMessage`] without data, in bytes.
 pub const MESSAGE_LEN: usize = 10;
 /// Length of an [`Opening`], in bytes.
 pub const OPENING_LEN: usize = 18;
@@ -248,7 +248,7 @@ impl<'a> Frame<'a> {
 
 /// A socket packet on its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Message {
+pub struct SocketMessage {
     /// Number of a [`vsock::Op`](crate::vsock::Op); unchecked.
     pub op: u8,
     /// `SHUTDOWN_*` or `SEQ_*` of [`vsock`](crate::vsock), according to `op`; unchecked.
@@ -259,7 +259,7 @@ pub struct Message {
     pub fwd_cnt: u32,
 }
 
-impl Message {
+impl SocketMessage {
     /// Parses a message. Returns it with its data.
     ///
     /// # Errors
@@ -418,7 +418,7 @@ mod tests {
                 }
                 prop_assert_eq!(Frame::next(&mut &again[..]), Ok(Some(frame)));
             }
-            if let Ok((message, _)) = Message::parse(&bytes) {
+            if let Ok((message, _)) = SocketMessage::parse(&bytes) {
                 prop_assert_eq!(&message.emit()[..], &bytes[..MESSAGE_LEN]);
             }
             if let Ok(opening) = Opening::parse(&bytes) {

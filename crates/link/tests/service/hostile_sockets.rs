@@ -8,8 +8,8 @@ use crate::sockets::{join, pattern, sockets, transfer};
 use causeway_attach::native::Sockets;
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
-use causeway_socket::multiplex::{Event, Received, Session};
-use causeway_wire::multiplex::{ADDRESSES, Address, Message, Opening};
+use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
+use causeway_wire::multiplex::{ADDRESSES, Address, Opening, SocketMessage};
 use causeway_wire::vsock::{Op, Type};
 
 const VNI: u32 = 7;
@@ -20,11 +20,11 @@ struct Peer {
     to: SocketAddr,
     tunnels: TunnelSet,
     packer: Packer,
-    session: Session,
+    session: PeerSession,
     sink: Sink,
     began: Instant,
     /// Messages of the daemon, by channel.
-    heard: Vec<(u32, Message)>,
+    heard: Vec<(u32, SocketMessage)>,
 }
 
 impl Peer {
@@ -49,7 +49,7 @@ impl Peer {
             to: at(own),
             tunnels,
             packer,
-            session: Session::new(0, &mut || 9),
+            session: PeerSession::new(0, &mut || 9),
             sink,
             began: Instant::now(),
             heard: Vec::new(),
@@ -87,10 +87,10 @@ impl Peer {
         }
         self.session.tick(now, &mut || 9, &mut received);
         for event in &received.events {
-            if let Event::Message(channel, at) = event
+            if let PeerEvent::Message(channel, at) = event
                 && *channel != ADDRESSES
             {
-                let (message, _) = Message::parse(&received.bytes[at.clone()]).unwrap();
+                let (message, _) = SocketMessage::parse(&received.bytes[at.clone()]).unwrap();
                 self.heard.push((*channel, message));
             }
         }
@@ -116,7 +116,8 @@ impl Peer {
     }
 
     fn send(&mut self, channel: u32, op: Op, data: &[u8]) {
-        let message = Message { op: op.raw() as u8, flags: 0, buf_alloc: 1 << 18, fwd_cnt: 0 };
+        let message =
+            SocketMessage { op: op.raw() as u8, flags: 0, buf_alloc: 1 << 18, fwd_cnt: 0 };
         self.session.send(channel, 0, [&message.emit(), data]);
     }
 

@@ -1,6 +1,6 @@
 //! Packets in flight: which were acknowledged, which are lost, when to probe.
 //!
-//! [`super::Session`] records each sent packet, passes acknowledgements in, and sends the spans of
+//! [`super::PeerSession`] records each sent packet, passes acknowledgements in, and sends the spans of
 //! lost packets again. Packets are kept in order of their numbers until they are acknowledged or
 //! lost; their number is bounded by the congestion window. Times are those of the caller's clock, in
 //! nanoseconds.

@@ -1,7 +1,7 @@
 //! Reliable channels between two daemons, over datagrams: the protocol engine of sockets between
 //! hosts. Sans-I/O: bytes, time and randomness are arguments, datagrams and events are values.
 //!
-//! A [`Session`] joins the socket shards of a group on two hosts. Each connection has a *channel*,
+//! A [`PeerSession`] joins the socket shards of a group on two hosts. Each connection has a *channel*,
 //! a sequence of messages in each direction ([`causeway_wire::multiplex`]). Bytes of a channel arrive
 //! in order and once; channels do not wait for each other, because packets are numbered for the
 //! session and bytes for the channel, as in QUIC (RFC 9000): what a lost packet carried is sent
@@ -10,10 +10,10 @@
 //!
 //! The engine does not limit the bytes of a channel that wait to be sent: the credit of the receiving
 //! guest does, which the messages carry from end to end, and the caller stops guests by
-//! [`Session::queued_by`]. The receiving side keeps at most `HELD_BYTES_MAX` (8 MiB) behind gaps and
+//! [`PeerSession::queued_by`]. The receiving side keeps at most `HELD_BYTES_MAX` (8 MiB) behind gaps and
 //! a message of 4 KiB per channel. A peer that breaks the protocol, and a peer that
 //! acknowledges nothing for 10 s, loses the session with all its channels
-//! ([`Event::Down`]), and a new session is agreed.
+//! ([`PeerEvent::Down`]), and a new session is agreed.
 //!
 //! # Agreement
 //! Each side has a random *tag*, and a new one for each session; a hello carries it, with the tag of
@@ -39,4 +39,4 @@ mod outgoing;
 mod ranges;
 mod session;
 
-pub use session::{DownReason, Event, Received, Refusal, Session, SessionView};
+pub use session::{DownReason, PacketRefusal, PeerEvent, PeerSession, Received, SessionView};

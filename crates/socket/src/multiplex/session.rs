@@ -1,8 +1,8 @@
 //! A session: agreement with the peer, packets, acknowledgements, and the channels.
 //!
-//! The caller passes received datagrams to [`Session::receive`], and takes datagrams to send from
-//! [`Session::transmit`] until it returns false. [`Session::deadline_ns`] tells when to call
-//! [`Session::tick`]. Events and the bytes of messages are appended to [`Received`]. The channels of
+//! The caller passes received datagrams to [`PeerSession::receive`], and takes datagrams to send from
+//! [`PeerSession::transmit`] until it returns false. [`PeerSession::deadline_ns`] tells when to call
+//! [`PeerSession::tick`]. Events and the bytes of messages are appended to [`Received`]. The channels of
 //! one side have odd numbers and those of the other even numbers: odd those of the side with the
 //! smaller tag. A number is used once.
 
@@ -46,7 +46,7 @@ pub enum DownReason {
 
 /// An event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum PeerEvent {
     /// A session was agreed: channels can be opened.
     Up,
     /// The session ended with all its channels.
@@ -61,7 +61,7 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub struct Received {
     /// Events in order.
-    pub events: Vec<Event>,
+    pub events: Vec<PeerEvent>,
     /// Bytes of messages.
     pub bytes: Vec<u8>,
 }
@@ -76,7 +76,7 @@ impl Received {
 
 /// Why a datagram had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PacketRefusal {
     /// It is no datagram of this protocol.
     #[error(transparent)]
     Format(#[from] Error),
@@ -85,7 +85,7 @@ pub enum Refusal {
     Version(u8),
     /// It belongs to another session.
     #[error("it belongs to another session")]
-    Session,
+    Foreign,
     /// There is no room for bytes behind a gap, or for another channel.
     #[error("there is no room for it")]
     NoRoom,
@@ -124,7 +124,7 @@ struct Channel {
 
 /// A session with a peer. See the [module](super).
 #[derive(Debug)]
-pub struct Session {
+pub struct PeerSession {
     /// Our tag, never 0.
     tag: u32,
     /// The peer's tag, if known.
@@ -169,7 +169,7 @@ fn tag_of(random: &mut dyn FnMut() -> u32) -> u32 {
     random().max(1)
 }
 
-impl Session {
+impl PeerSession {
     /// Returns a session that has to be agreed. Its first hello is due at once.
     pub fn new(now_ns: u64, random: &mut dyn FnMut() -> u32) -> Self {
         Self {
@@ -229,7 +229,7 @@ impl Session {
             self.tag = old.wrapping_add(1).max(1);
         }
         if was_up {
-            out.events.push(Event::Down(why));
+            out.events.push(PeerEvent::Down(why));
         }
     }
 
@@ -443,19 +443,19 @@ impl Session {
     /// Processes a datagram of the peer.
     ///
     /// # Errors
-    /// [`Refusal`]: the datagram, or a part of it, had no effect.
+    /// [`PacketRefusal`]: the datagram, or a part of it, had no effect.
     pub fn receive(
         &mut self,
         now_ns: u64,
         datagram: &[u8],
         random: &mut dyn FnMut() -> u32,
         out: &mut Received,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PacketRefusal> {
         match Datagram::parse(datagram)? {
             Datagram::Hello(hello) => self.agree(now_ns, &hello, random, out),
             Datagram::Packet(packet) => {
                 let taken = self.take_packet(now_ns, &packet, out);
-                if taken == Err(Refusal::Breach) {
+                if taken == Err(PacketRefusal::Breach) {
                     self.restart(now_ns, DownReason::Breach, random, out);
                 }
                 taken
@@ -470,12 +470,12 @@ impl Session {
         hello: &Hello,
         random: &mut dyn FnMut() -> u32,
         out: &mut Received,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PacketRefusal> {
         if hello.version != VERSION {
-            return Err(Refusal::Version(hello.version));
+            return Err(PacketRefusal::Version(hello.version));
         }
         if hello.source == 0 {
-            return Err(Refusal::Session);
+            return Err(PacketRefusal::Foreign);
         }
         let is_known = self.peer == Some(hello.source);
         let is_mine = hello.destination == self.tag;
@@ -505,7 +505,7 @@ impl Session {
         (self.next_channel, self.next_peer_channel) = numbers;
         self.is_up = true;
         self.channels.insert(ADDRESSES, Channel::default());
-        out.events.push(Event::Up);
+        out.events.push(PeerEvent::Up);
     }
 
     /// Processes a packet.
@@ -514,16 +514,16 @@ impl Session {
         now_ns: u64,
         packet: &Packet<'_>,
         out: &mut Received,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PacketRefusal> {
         if packet.tag != self.tag || self.peer.is_none() {
-            return Err(Refusal::Session);
+            return Err(PacketRefusal::Foreign);
         }
         if !self.is_up {
             // Only the known peer knows our tag; its hello was lost.
             self.begin(out);
         }
         let next = self.received.iter().next_back().map_or(0, |(_, end)| end);
-        let number = expand(packet.number, next).ok_or(Refusal::Breach)?;
+        let number = expand(packet.number, next).ok_or(PacketRefusal::Breach)?;
         if number < self.floor || self.received.contains(number) {
             self.ack_ns = Some(now_ns);
             self.unacked = self.unacked.max(1);
@@ -556,17 +556,17 @@ impl Session {
     }
 
     /// Processes an acknowledgement.
-    fn take_ack(&mut self, now_ns: u64, ranges: AckRanges<'_>) -> Result<(), Refusal> {
+    fn take_ack(&mut self, now_ns: u64, ranges: AckRanges<'_>) -> Result<(), PacketRefusal> {
         let near = self.in_flight.next_number();
         let whole = ranges.iter().map(|(from, to)| Some((expand(from, near)?, expand(to, near)?)));
         let mut outcome = Outcome::default();
         let taken = self.in_flight.acknowledge(now_ns, whole, &mut outcome);
         self.apply(outcome);
-        taken.map_err(|_| Refusal::Breach)
+        taken.map_err(|_| PacketRefusal::Breach)
     }
 
     /// Processes bytes of a channel.
-    fn take_piece(&mut self, piece: &Piece<'_>, out: &mut Received) -> Result<(), Refusal> {
+    fn take_piece(&mut self, piece: &Piece<'_>, out: &mut Received) -> Result<(), PacketRefusal> {
         let number = piece.channel;
         if !self.channels.contains_key(&number) && !self.accept(number)? {
             // The channel has ended.
@@ -576,25 +576,25 @@ impl Session {
         let was_over = channel.incoming.is_over();
         let is_ended = channel.outgoing.is_ended();
         let room = HELD_BYTES_MAX.saturating_sub(self.held);
-        let offset = expand(piece.offset, channel.incoming.next()).ok_or(Refusal::Breach)?;
+        let offset = expand(piece.offset, channel.incoming.next()).ok_or(PacketRefusal::Breach)?;
         let emit = |message: &[u8]| {
             if !is_ended {
                 let from = out.bytes.len();
                 out.bytes.extend_from_slice(message);
-                out.events.push(Event::Message(number, from..out.bytes.len()));
+                out.events.push(PeerEvent::Message(number, from..out.bytes.len()));
             }
         };
         let taken = channel.incoming.take(offset, piece.bytes, piece.last, room, emit);
         let change = taken.map_err(|fault| match fault {
-            Fault::NoRoom => Refusal::NoRoom,
-            Fault::Breach => Refusal::Breach,
+            Fault::NoRoom => PacketRefusal::NoRoom,
+            Fault::Breach => PacketRefusal::Breach,
         })?;
         self.held = self.held.saturating_add_signed(change);
         if channel.incoming.is_over() && !was_over {
             if number == ADDRESSES {
-                return Err(Refusal::Breach);
+                return Err(PacketRefusal::Breach);
             }
-            out.events.push(Event::Ended(number));
+            out.events.push(PeerEvent::Ended(number));
             self.remove_over(number);
         }
         Ok(())
@@ -602,10 +602,10 @@ impl Session {
 
     /// Accepts a channel that the peer opens. Returns false if the channel has ended. Lower numbers
     /// may follow, because packets may overtake each other.
-    fn accept(&mut self, number: u32) -> Result<bool, Refusal> {
+    fn accept(&mut self, number: u32) -> Result<bool, PacketRefusal> {
         if self.is_own(number) {
             // Numbers that were never used are no channels.
-            return if number < self.next_channel { Ok(false) } else { Err(Refusal::Breach) };
+            return if number < self.next_channel { Ok(false) } else { Err(PacketRefusal::Breach) };
         }
         let begin = self.next_peer_channel;
         if number < begin {
@@ -617,10 +617,10 @@ impl Session {
             let live = self.channels.len().saturating_sub(self.own_channels);
             let is_full = live >= CHANNELS_MAX.saturating_mul(2);
             if is_full || gap.saturating_add(self.unopened.len()) > UNOPENED_MAX {
-                return Err(Refusal::NoRoom);
+                return Err(PacketRefusal::NoRoom);
             }
             self.unopened.extend((begin..number).step_by(2));
-            self.next_peer_channel = number.checked_add(2).ok_or(Refusal::Breach)?;
+            self.next_peer_channel = number.checked_add(2).ok_or(PacketRefusal::Breach)?;
         }
         self.channels.insert(number, Channel::default());
         Ok(true)

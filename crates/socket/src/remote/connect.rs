@@ -2,7 +2,7 @@
 
 use causeway_fabric::carrier::LinkId;
 use causeway_fabric::{Context, PortId};
-use causeway_wire::multiplex::{Message, Opening};
+use causeway_wire::multiplex::{Opening, SocketMessage};
 use causeway_wire::vsock::{Op, Type};
 
 use super::{Peers, owner_of};
@@ -27,7 +27,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&end.link) else { return };
         if resets {
             let op = u8::try_from(Op::Reset.raw()).unwrap_or(0);
-            let reset = Message { op, flags: 0, buf_alloc: 0, fwd_cnt: 0 };
+            let reset = SocketMessage { op, flags: 0, buf_alloc: 0, fwd_cnt: 0 };
             peer.session.send(end.channel, u32::MAX, [&reset.emit(), &[]]);
         }
         peer.session.end(end.channel);
@@ -70,7 +70,7 @@ impl Socket {
         &mut self,
         cx: &mut Context<'_>,
         end: RemoteEnd,
-        message: Message,
+        message: SocketMessage,
         data: &[u8],
     ) {
         let opened = self.open_from_peer(cx, end, message, data);
@@ -93,7 +93,7 @@ impl Socket {
         &mut self,
         cx: &mut Context<'_>,
         end: RemoteEnd,
-        message: Message,
+        message: SocketMessage,
         data: &[u8],
     ) -> Result<crate::table::ConnId, Refusal> {
         let Opening { from, to, kind } = Opening::parse(data).map_err(|_| Refusal::Stray)?;

@@ -10,7 +10,7 @@ use causeway_fabric::carrier::LinkId;
 use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
-use causeway_wire::multiplex::{Message, Opening};
+use causeway_wire::multiplex::{Opening, SocketMessage};
 use causeway_wire::vsock::{HEADER_LEN, Header, Op, SEQ_EOM, SEQ_EOR, Type};
 
 use super::connect::RemoteEnd;
@@ -39,9 +39,9 @@ fn ends(conn: &Conn, role: Role) -> Option<(RemoteEnd, PortId)> {
 }
 
 /// Returns the message of a packet to side `role`, with the credit of the other side.
-fn message(conn: &Conn, role: Role, op: Op, flags: u32) -> Message {
+fn message(conn: &Conn, role: Role, op: Op, flags: u32) -> SocketMessage {
     let header = conn.header(role, op, 0, flags);
-    Message {
+    SocketMessage {
         op: u8::try_from(op.raw()).unwrap_or(0),
         flags: u8::try_from(flags & 0xff).unwrap_or(0),
         buf_alloc: header.buf_alloc.min(REMOTE_BUFFER_BYTES),
@@ -133,7 +133,7 @@ impl Socket {
         let end = RemoteEnd { link, channel };
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let known = peer.conns.get(&channel).copied();
-        let parsed = Message::parse(bytes);
+        let parsed = SocketMessage::parse(bytes);
         let (id, role, message, data) = match (known, parsed) {
             (Some((id, role)), Ok((message, data))) => (id, role, message, data),
             (None, Ok((message, data))) if u16::from(message.op) == Op::Request.raw() => {

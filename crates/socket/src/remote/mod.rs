@@ -52,7 +52,7 @@ use crate::limits::{
     DATAGRAMS_PER_TURN, LINK_DOWN_NS_MAX, LINK_MESSAGES_MAX, PEER_QUEUED_BYTES_MAX,
     SOCKET_LINKS_MAX,
 };
-use crate::multiplex::{Received, Session};
+use crate::multiplex::{PeerSession, Received};
 use crate::table::ConnId;
 
 /// Source value of the mailbox of links.
@@ -84,7 +84,7 @@ struct PeerCounters {
 pub(crate) struct Peer {
     /// Name of the link.
     name: Name,
-    session: Session,
+    session: PeerSession,
     carrier: Box<dyn Carrier>,
     /// The link carries datagrams.
     is_up: bool,
@@ -137,7 +137,7 @@ impl Peers {
         }
         let peer = Peer {
             name: member.name,
-            session: Session::new(now_ns, &mut random),
+            session: PeerSession::new(now_ns, &mut random),
             carrier: member.carrier,
             is_up: false,
             down_ns: now_ns,

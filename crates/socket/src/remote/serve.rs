@@ -7,7 +7,7 @@ use causeway_wire::multiplex::ADDRESSES;
 use super::{INBOX, place, random};
 use crate::counters::bump;
 use crate::limits::{LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX};
-use crate::multiplex::{DownReason, Event, Received};
+use crate::multiplex::{DownReason, PeerEvent, Received};
 use crate::service::{Socket, TX};
 
 impl Socket {
@@ -72,23 +72,23 @@ impl Socket {
     fn apply_events(&mut self, cx: &mut Context<'_>, link: LinkId, received: &Received) {
         for event in &received.events {
             match event {
-                Event::Up => {
+                PeerEvent::Up => {
                     if let Some(peer) = self.peers.peers.get_mut(&link) {
                         bump(&mut peer.counters.sessions);
                         log::info!(link = peer.name.as_str(); "the peer carries sockets");
                     }
                     self.peers.announce_all(link);
                 }
-                Event::Down(why) => self.lose_session(cx, link, *why),
-                Event::Message(ADDRESSES, at) => {
+                PeerEvent::Down(why) => self.lose_session(cx, link, *why),
+                PeerEvent::Message(ADDRESSES, at) => {
                     let message = received.bytes.get(at.clone()).unwrap_or(&[]);
                     self.peers.take_address(link, message);
                 }
-                Event::Message(channel, at) => {
+                PeerEvent::Message(channel, at) => {
                     let message = received.bytes.get(at.clone()).unwrap_or(&[]);
                     self.process_message(cx, link, *channel, message);
                 }
-                Event::Ended(channel) => self.end_channel(cx, link, *channel),
+                PeerEvent::Ended(channel) => self.end_channel(cx, link, *channel),
             }
         }
     }

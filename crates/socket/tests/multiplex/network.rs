@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_socket::multiplex::{Event, Received, Session};
+use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
 
 /// A generator of numbers from a seed.
 pub struct Dice(u64);
@@ -42,8 +42,8 @@ pub struct World {
     pub now: u64,
     pub dice: Dice,
     pub faults: Faults,
-    pub hosts: [Session; 2],
-    pub events: [Vec<(Event, Vec<u8>)>; 2],
+    pub hosts: [PeerSession; 2],
+    pub events: [Vec<(PeerEvent, Vec<u8>)>; 2],
     /// Arrival, host and bytes of datagrams under way.
     wire: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     count: u64,
@@ -54,7 +54,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, faults: Faults) -> Self {
         let mut dice = Dice::new(seed);
-        let hosts = [0, 1].map(|_| Session::new(0, &mut || dice.next() as u32));
+        let hosts = [0, 1].map(|_| PeerSession::new(0, &mut || dice.next() as u32));
         Self {
             now: 1,
             dice,
@@ -71,7 +71,7 @@ impl World {
     /// Replaces a host by another of the same name, as a restart does.
     pub fn restart(&mut self, host: usize) {
         let (now, dice) = (self.now, &mut self.dice);
-        self.hosts[host] = Session::new(now, &mut || dice.next() as u32);
+        self.hosts[host] = PeerSession::new(now, &mut || dice.next() as u32);
         self.events[host].clear();
     }
 
@@ -91,7 +91,7 @@ impl World {
     fn collect(&mut self, host: usize, received: Received) {
         for event in received.events {
             let bytes = match &event {
-                Event::Message(_, at) => received.bytes[at.clone()].to_vec(),
+                PeerEvent::Message(_, at) => received.bytes[at.clone()].to_vec(),
                 _ => Vec::new(),
             };
             self.events[host].push((event, bytes));
@@ -114,7 +114,7 @@ impl World {
     pub fn step(&mut self) -> bool {
         self.send();
         let arrival = self.wire.first_key_value().map(|((at, _), _)| *at);
-        let deadlines = self.hosts.iter().filter_map(Session::deadline_ns);
+        let deadlines = self.hosts.iter().filter_map(PeerSession::deadline_ns);
         let Some(next) = deadlines.chain(arrival).min() else { return false };
         self.now = self.now.max(next);
         for host in 0..2 {
@@ -155,6 +155,6 @@ impl World {
 
     /// Agrees on a session.
     pub fn agree(&mut self) {
-        self.run(60, |world| world.hosts.iter().all(Session::is_up));
+        self.run(60, |world| world.hosts.iter().all(PeerSession::is_up));
     }
 }

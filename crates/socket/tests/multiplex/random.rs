@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_socket::limits::HELD_BYTES_MAX;
-use causeway_socket::multiplex::{Event, Session};
+use causeway_socket::multiplex::{PeerEvent, PeerSession};
 
 use crate::network::{Faults, World};
 
@@ -55,18 +55,18 @@ fn exchange(seed: u64, faults: Faults, channels: usize, messages: u64) -> u64 {
             }
             for (event, bytes) in std::mem::take(&mut world.events[host]) {
                 match event {
-                    Event::Message(channel, _) => {
+                    PeerEvent::Message(channel, _) => {
                         let heard = heard[host].entry(channel).or_default();
                         assert!(!heard.ended, "a message after the end");
                         assert_eq!(bytes, message(channel, heard.messages), "channel {channel}");
                         heard.messages += 1;
                     }
-                    Event::Ended(channel) => {
+                    PeerEvent::Ended(channel) => {
                         let heard = heard[host].entry(channel).or_default();
                         assert!(!std::mem::replace(&mut heard.ended, true), "ended twice");
                     }
-                    Event::Up => {}
-                    Event::Down(why) => panic!("seed {seed}: {why}"),
+                    PeerEvent::Up => {}
+                    PeerEvent::Down(why) => panic!("seed {seed}: {why}"),
                 }
             }
             assert!(world.hosts[host].view().held_bytes <= HELD_BYTES_MAX);
@@ -117,7 +117,7 @@ fn multiplex_lost_packet_delays_its_channel_alone() {
     let heard = |world: &World, channel: u32| {
         world.events[1]
             .iter()
-            .any(|(event, _)| matches!(event, Event::Message(of, _) if *of == channel))
+            .any(|(event, _)| matches!(event, PeerEvent::Message(of, _) if *of == channel))
     };
     world.run(1, |world| heard(world, fast));
     assert!(world.now - since < 1_000_000 && !heard(&world, slow));
@@ -137,11 +137,11 @@ fn multiplex_channels_are_limited_and_reused() {
     }
     world.run(20, |world| {
         for (event, _) in std::mem::take(&mut world.events[1]) {
-            if let Event::Ended(channel) = event {
+            if let PeerEvent::Ended(channel) = event {
                 world.hosts[1].end(channel);
             }
         }
-        world.hosts.iter().all(|host: &Session| host.view().channels == 1)
+        world.hosts.iter().all(|host: &PeerSession| host.view().channels == 1)
     });
     assert!(world.hosts[0].open().is_some());
 }

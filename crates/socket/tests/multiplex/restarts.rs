@@ -1,12 +1,12 @@
 //! Sessions end with a reason and begin again: restarts, silence, hostile datagrams.
 
-use causeway_socket::multiplex::{DownReason, Event, Received, Session};
+use causeway_socket::multiplex::{DownReason, PeerEvent, PeerSession, Received};
 
 use crate::network::{Faults, World};
 
 fn downs(world: &World, host: usize) -> Vec<DownReason> {
     let all = world.events[host].iter();
-    all.filter_map(|(event, _)| if let Event::Down(why) = event { Some(*why) } else { None })
+    all.filter_map(|(event, _)| if let PeerEvent::Down(why) = event { Some(*why) } else { None })
         .collect()
 }
 
@@ -48,7 +48,7 @@ fn multiplex_silent_peer_loses_its_session_after_ten_seconds() {
 
 #[test]
 fn multiplex_peer_without_the_protocol_costs_few_hellos() {
-    let mut session = Session::new(0, &mut || 7);
+    let mut session = PeerSession::new(0, &mut || 7);
     let (mut now, mut hellos, mut out) = (0, 0, Vec::new());
     while now < 60_000_000_000 {
         while session.transmit(now, 1200, &mut out) {
