@@ -1,6 +1,7 @@
 //! Messages in stock guests with a host channel adapter: a process reaches the daemon through its
 //! adapter by libibverbs, with no driver and no module of its own. One boot of a Debian 13 and a
-//! Debian 12 guest serves all checks.
+//! Debian 12 guest serves all checks. The NIC of the first guest has an interface to another host: a
+//! network namespace with a daemon of its own, joined by a veth pair.
 
 mod common;
 
@@ -11,7 +12,7 @@ use causeway_vm::daemon::{Adapter, MxNic, Setup};
 use causeway_vm::limits::patient;
 use causeway_vm::process::{self, Process};
 use causeway_vm::rdma::{self, Programs, RdmaGuest, Suite};
-use causeway_vm::{Daemon, RunDir, build};
+use causeway_vm::{Daemon, Namespace, RunDir, build};
 use common::{LIMIT, has_rdma_parts};
 
 /// Path of a program in the guests.
@@ -31,17 +32,74 @@ const SIZES: &str = "0,8,33,4K,32K,33K,1M";
 /// A length of each path.
 const FEW_SIZES: &str = "8,4K,64K";
 
+/// A length of each path between hosts: SMALL and MEDIUM in one frame and in several, LARGE by pulls.
+const SIZES_BETWEEN_HOSTS: &str = "8,100,4K,32K,64K,1M";
+/// MTU of the veth pair: MXoE frames exceed the standard Ethernet MTU.
+const MTU: u16 = 9000;
+/// The interface of a NIC with a network.
+const INTERFACE: &str = "eth0";
+/// Number of the other host's NIC.
+const OTHER: u8 = 9;
+
+/// Another host on the network of the first guest's NIC.
+struct OtherHost {
+    daemon: Daemon,
+    nic: MxNic,
+}
+
+impl OtherHost {
+    fn new(space: &Namespace) -> Self {
+        let nic = MxNic {
+            name: format!("mx{OTHER}"),
+            group: "blue".into(),
+            number: OTHER,
+            interface: Some(INTERFACE.into()),
+            ..MxNic::default()
+        };
+        let namespace_of = Some(space.holder());
+        let setup = Setup { nics: vec![nic.clone()], namespace_of, ..Setup::default() };
+        Self { daemon: Daemon::with(setup).unwrap(), nic }
+    }
+
+    /// Returns a command of the tool for processes of that host.
+    fn tool(&self) -> std::process::Command {
+        let mut command = process::tied(build::message_tool().unwrap());
+        command.env("CAUSEWAY_MX", self.daemon.nic_socket(&self.nic.name));
+        command
+    }
+}
+
+/// Returns two hosts that are joined by a cable; `None` where this process may not make them.
+fn cabled_hosts() -> Option<[Namespace; 2]> {
+    let made = || -> causeway_vm::Result<[Namespace; 2]> {
+        let one = Namespace::new()?;
+        let two = one.beside()?;
+        one.cable(&two, INTERFACE, MTU)?;
+        Ok([one, two])
+    };
+    let made = made();
+    if let Err(why) = &made {
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("no other host: {why}");
+    }
+    made.ok()
+}
+
 /// A daemon with two guests of a group, and a NIC for the processes of each and for those of this
 /// host. Guests drop first.
 struct Messages {
     guests: Vec<RdmaGuest>,
     nics: Vec<MxNic>,
     daemon: Daemon,
+    /// The other host, if this process may make one.
+    other: Option<OtherHost>,
+    _hosts: Option<[Namespace; 2]>,
 }
 
 impl Messages {
     fn boot(suites: [Suite; 2]) -> Self {
         let numbers = [1_u8, 2];
+        let hosts = cabled_hosts();
         let adapter =
             |number| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
         let nic = |number| MxNic {
@@ -49,12 +107,17 @@ impl Messages {
             group: "blue".into(),
             number,
             adapter: (number < 3).then(|| format!("hca{number}")),
+            interface: (number == 1 && hosts.is_some()).then(|| INTERFACE.into()),
             ..MxNic::default()
         };
         let nics: Vec<MxNic> = [1, 2, 3].into_iter().map(nic).collect();
         let adapters = numbers.into_iter().map(adapter).collect();
-        let setup = Setup { adapters, nics: nics.clone(), in_memory: true, ..Setup::default() };
+        let namespace_of = hosts.as_ref().map(|[own, _]| own.holder());
+        let (nics_of_host, in_memory) = (nics.clone(), true);
+        let setup =
+            Setup { adapters, nics: nics_of_host, in_memory, namespace_of, ..Setup::default() };
         let daemon = Daemon::with(setup).unwrap();
+        let other = hosts.as_ref().map(|[_, other]| OtherHost::new(other));
         let tool = build::message_tool().unwrap();
         let library = tool.with_file_name("libmyriexpress.so");
         let files = [
@@ -77,7 +140,7 @@ impl Messages {
                 .await_ready()
                 .unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
         }
-        Self { guests, nics, daemon }
+        Self { guests, nics, daemon, other, _hosts: hosts }
     }
 
     /// Calls `act` for all guests at once.
@@ -139,9 +202,10 @@ impl Messages {
 
     /// Restarts the daemon while messages pass between the guests: each completes or fails with an
     /// error, and both processes go on with the next daemon.
-    fn cross_restart(&mut self, end: fn(&mut Daemon)) {
+    fn cross_restart(&mut self, words: [&str; 2], end: fn(&mut Daemon)) {
         let nic = format!("0x{}", self.nics[0].mac().replace(':', ""));
-        let command = format!("{SESSION} cross {nic} /tmp/restarted 12");
+        let [mode, count] = words;
+        let command = format!("{SESSION} {mode} {nic} /tmp/restarted {count}");
         self.run(1, &format!("rm -f /tmp/restarted; {command} >/tmp/cross.log 2>&1 &"));
         let since = Instant::now();
         while self.counter("mx2", "guest_sessions") == 0 {
@@ -197,6 +261,9 @@ fn mx_messages_pass_within_and_between_stock_guests_and_outlive_daemons() {
     });
     pass_messages(&messages);
     pass_between_host_and_guests(&messages);
+    if let Some(other) = &messages.other {
+        pass_to_another_host(&messages, other);
+    }
     // A child has none of the endpoints of its parent, which goes on.
     messages.in_each(|index, _| {
         let nic = format!("0x{}", messages.nics[index].mac().replace(':', ""));
@@ -207,8 +274,14 @@ fn mx_messages_pass_within_and_between_stock_guests_and_outlive_daemons() {
         guest.check_kernel().unwrap();
     }
     messages.serve(0, &format!("{SESSION} echo"));
-    messages.cross_restart(Daemon::kill);
-    messages.cross_restart(|daemon| {
+    let shown = messages.daemon.cli(&["nic", "show", "mx1"]).unwrap();
+    println!("{shown}");
+    let process = shown.lines().find(|line| line.starts_with("session "));
+    assert!(process.is_some_and(|line| line.contains(" active ")), "{shown}");
+    register_as_an_ordinary_user(&messages);
+    // Registrations are kept by the endpoints of either daemon, also for an ordinary user.
+    messages.cross_restart(["tuned", "36"], Daemon::kill);
+    messages.cross_restart(["cross", "12"], |daemon| {
         assert!(daemon.stop().is_some_and(|status| status.success()), "a clean stop");
     });
     for guest in &messages.guests {
@@ -239,6 +312,47 @@ fn pass_messages(messages: &Messages) {
     messages.serve(0, &format!("{TOOL} serve --blocking"));
     measure(0, format!("pingpong {peer} --sizes {FEW_SIZES} --blocking"));
     measure(1, format!("stream --both {peer} --sizes {SIZES} --blocking"));
+}
+
+/// Messages between a process of a guest and one of another host, by MXoE frames, in both directions.
+fn pass_to_another_host(messages: &Messages, other: &OtherHost) {
+    let ports = || {
+        let port = other.daemon.cli(&["port", "show", &other.nic.name]);
+        format!("{}\n{}", messages.ports(), port.unwrap_or_else(|e| e.to_string()))
+    };
+    let options = ["--sizes", SIZES_BETWEEN_HOSTS, "--count", "4", "--verify", "--blocking"];
+    {
+        let mut serving = other.tool();
+        serving.args(["serve", "--blocking"]);
+        let _serving = Process::start("causeway-mx", serving).unwrap();
+        for command in ["pingpong", "stream --both"] {
+            let script = format!("{TOOL} {command} {} {}", other.nic.mac(), options.join(" "));
+            println!("{}", messages.run(0, &script));
+        }
+    }
+    // Long messages leave from the memory of the guest's process in frames, without a copy.
+    let [taken, copied, frames] =
+        ["bytes_taken_total", "lent_bytes_copied_total", "frames_left_total"]
+            .map(|counter| messages.counter("mx1", counter));
+    println!("to the other host: {taken} bytes of long messages, {copied} copied, {frames} frames");
+    assert!(taken > 8 << 20 && frames > 2000, "{}", ports());
+    assert!(copied < taken / 10, "{copied} of {taken} bytes were copied: {}", ports());
+    messages.serve(0, &format!("{TOOL} serve --blocking"));
+    let mut to_guest = other.tool();
+    to_guest.args(["pingpong", &messages.nics[0].mac()]).args(options);
+    let measured = process::output(&mut to_guest);
+    println!("{}", measured.unwrap_or_else(|e| panic!("{e}\n{}", ports())));
+    messages.run(0, "killall -9 causeway-mx");
+    messages.await_counter("mx1", "endpoints", 0);
+}
+
+/// Long messages of an ordinary user to whom the kernel refuses to report changes of memory: each has a
+/// registration of its own, which is counted.
+fn register_as_an_ordinary_user(messages: &Messages) {
+    let nic = format!("0x{}", messages.nics[0].mac().replace(':', ""));
+    let printed = messages.run(1, &format!("{SESSION} plain {nic}"));
+    println!("{printed}");
+    assert!(printed.contains("passed"), "{printed}");
 }
 
 /// Messages between processes of this host and of both guests, in both directions.

@@ -177,7 +177,7 @@ static int crosses(uint64_t nic, const char *file, int count, int is_tuned) {
         }
         memset(out, (int)number, length);
         memcpy(out, &number, sizeof number);
-        mx_request_t receive = receiving(endpoint, in, sizeof in, number, MX_MATCH_MASK_NONE);
+        mx_request_t receive = receiving(endpoint, in, LONGEST, number, MX_MATCH_MASK_NONE);
         mx_status_code_t code = how(endpoint, synchronous(endpoint, out, length, to, number), NULL);
         if (code == MX_STATUS_SUCCESS) {
             /* The echo may have had no daemon for its answer. */
