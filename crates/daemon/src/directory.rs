@@ -1,5 +1,5 @@
 //! Safety check of the directories in which sockets are created: no other user may be able to
-//! replace a socket.
+//! replace a socket. Locks of files in them.
 //!
 //! [`check_dir`] accepts a directory of root or of the daemon's user that is not writable for all,
 //! or has the sticky bit. It checks the given directory only: not its parents and not ACLs. A
@@ -11,10 +11,16 @@
 //! [`crate::kept::store::make_dir`] calls it for the directory of the state file, in the main
 //! thread, where a refusal is ignored, and again in the thread `lifecycle`, where a refusal means
 //! that changes are not kept. All this precedes the first connection.
+//!
+//! [`lock_at`] locks a lock file without waiting, for [`crate::instance`] and
+//! [`crate::kept::store::StateLock`], each of which opens the file anew if it is gone.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// The sticky bit, inode(7): only the owner of an entry removes or renames it.
 const STICKY: u32 = 0o1000;
@@ -65,6 +71,18 @@ pub fn check_dir(path: &Path, meta: &Metadata, own: u32) -> Result<(), UnsafeDir
     Ok(())
 }
 
+/// Takes the exclusive lock of an opened file by flock(2), without waiting. Returns whether the file
+/// is still the one at `path`: its previous holder may have removed it since it was opened.
+///
+/// # Errors
+/// `WOULDBLOCK` if another open file has the lock, or the system call fails.
+pub fn lock_at(file: &File, path: &Path) -> Result<bool, Errno> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)?;
+    let identity = |meta: Metadata| (meta.dev(), meta.ino());
+    let there = std::fs::symlink_metadata(path).map(identity);
+    Ok(file.metadata().map(identity).is_ok_and(|own| there.is_ok_and(|there| own == there)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -92,5 +110,19 @@ mod tests {
             assert!(error.contains("user 4711") && error.contains("chown 0"), "{error}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn lock_of_a_file_that_was_removed_is_no_lock_at_its_path() {
+        let path = std::env::temp_dir().join(format!("causeway-lock-{}", std::process::id()));
+        let removed = File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(lock_at(&removed, &path), Ok(false));
+        let file = File::create(&path).unwrap();
+        assert_eq!(lock_at(&removed, &path), Ok(false), "another file is there");
+        assert_eq!(lock_at(&file, &path), Ok(true));
+        let second = File::open(&path).unwrap();
+        assert_eq!(lock_at(&second, &path), Err(Errno::WOULDBLOCK));
+        std::fs::remove_file(&path).unwrap();
     }
 }

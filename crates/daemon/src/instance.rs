@@ -25,10 +25,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::directory::{UnsafeDir, check_dir};
+use crate::directory::{UnsafeDir, check_dir, lock_at};
 use crate::fabric::set_socket_access;
 use crate::limits::{LOCK_PID_PAUSE, LOCK_PID_TRIES};
 
@@ -236,17 +236,15 @@ impl InstanceLock {
                 .custom_flags(OFlags::NOFOLLOW.bits() as i32)
                 .open(&path)
                 .map_err(|e| host("cannot open the lock", e))?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
+            match lock_at(&file, &path) {
+                Ok(true) => {}
+                // The previous holder of the lock removed the file between open and flock.
+                Ok(false) => continue,
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let pid = lock_owner(&mut file);
                     return Err(ClaimError::Running { pid, path: control.to_owned() });
                 }
                 Err(e) => return Err(host("cannot take the lock", e.into())),
-            }
-            // The previous holder of the lock may have removed the file between open and flock.
-            if !same_file(&file, &path) {
-                continue;
             }
             note_pid(&mut file, &path).map_err(|e| host("cannot write the lock", e))?;
             return Ok(Self { path, _file: file });
@@ -258,14 +256,6 @@ impl Drop for InstanceLock {
     fn drop(&mut self) {
         // Removed while locked, so that a lock of another process is not removed.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Returns whether the opened file is still the file at `path`.
-fn same_file(file: &File, path: &Path) -> bool {
-    match (file.metadata(), std::fs::symlink_metadata(path)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
     }
 }
 

@@ -56,8 +56,8 @@ pub trait Controller: Send + fmt::Debug {
     /// Removes objects that name a deleted port, of any service.
     ///
     /// # Errors
-    /// For example, a shard does not answer. The port stays deleted, and later controllers are not
-    /// notified.
+    /// For example, a shard does not answer. The error is logged: the command succeeds, because the
+    /// port is deleted.
     fn port_deleted(
         &mut self,
         _control: &mut Control<'_>,

@@ -10,6 +10,7 @@ use causeway_fabric::{
     Capability, Context, Control, Controller, Fabric, Options, PortId, Service, ServiceObject,
     ServiceRegistration, ShardKey,
 };
+use causeway_model::port::VSOCK;
 use causeway_model::{
     Answer, Command, CommandError, GroupView, KindDefinition, Name, PortKind, PortSpec,
     RequestDispatch, ServiceRequest, TypedRequest, VsockSpec,
@@ -315,4 +316,57 @@ fn dispatcher_that_panics_ends_all_and_closes_no_port() {
     std::fs::remove_dir_all(&dir).unwrap();
     assert_eq!(ended, "a dispatcher panicked");
     assert_eq!((REMOVED.load(Ordering::SeqCst), left), (0, 2), "the ports are as in a crash");
+}
+
+/// A service with ports, and with a controller that cannot remove what it knows of a port.
+#[derive(Debug, Default)]
+struct Forgetless;
+
+impl Service for Forgetless {
+    fn model(&self, _: &PortSpec) -> Model {
+        Model::new(0, 0, Vec::new())
+    }
+
+    fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn removed(&mut self, _: &mut Context<'_>, _: PortId) {}
+
+    fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+}
+
+impl Controller for Forgetless {
+    fn port_deleted(&mut self, _: &mut Control<'_>, _: &PortSpec) -> Result<(), CommandError> {
+        Err(CommandError::Host("a dispatcher does not answer".into()))
+    }
+}
+
+static FORGETLESS_KINDS: [&KindDefinition; 1] = [&VSOCK];
+
+const FORGETLESS: ServiceRegistration =
+    ServiceRegistration::new("forgetless", || Box::<Forgetless>::default())
+        .with_controller(|| Box::<Forgetless>::default())
+        .with_kinds(&FORGETLESS_KINDS);
+
+#[test]
+fn registration_deletes_a_port_of_which_a_controller_keeps_objects() {
+    let fabric = started(&[FORGETLESS]);
+    let path =
+        std::env::temp_dir().join(format!("causeway-registration-port-{}", std::process::id()));
+    let spec = PortSpec {
+        name: name("a"),
+        group: name("red"),
+        socket: path,
+        memory_max: None,
+        access: Default::default(),
+        kind: PortKind::of(VsockSpec { cid: 3, guest_cid: None, host_socket: None }),
+    };
+    fabric.handle().call(Command::PortAdd(spec)).unwrap();
+    let deleted = fabric.handle().call(Command::PortDel(name("a")));
+    assert!(matches!(deleted, Ok(Answer::Done)), "{deleted:?}");
+    let Ok(Answer::Ports(ports)) = fabric.handle().call(Command::PortList) else { panic!() };
+    assert!(ports.is_empty(), "{ports:?}");
 }

@@ -7,8 +7,7 @@
 //!
 //! [`read`] refuses a text as a whole if it is not TOML, incomplete, or of another version. A table
 //! with a problem, or a section that this daemon does not have, is an entry of
-//! [`StateText::problems`]: the other tables are used. A date, or an integer of more than 64 bits,
-//! counts as a key that is not given. The objects are compared neither with each other nor with the
+//! [`StateText::problems`]: the other tables are used. The objects are compared neither with each other nor with the
 //! configuration; [`crate::kept::restore`] and the fabric refuse those that do not fit.
 //!
 //! [`crate::kept`] reads the file in the thread `lifecycle` and prints it in the thread `state`.
@@ -112,7 +111,8 @@ pub fn read(source: &str, cx: &StateContext<'_>) -> Result<StateText, String> {
             let mut problems = Problems::default();
             let object = TomlTable::read("a table", table, &mut problems)
                 .and_then(|table| table.parse(|values| object(name, values, cx), &mut problems));
-            match object {
+            // A value that is no JSON is a problem, and left out of a table that may be valid.
+            match object.filter(|_| problems.is_empty()) {
                 Some(object) => {
                     text.objects.push((line_of(source, object.whole.start), object.value));
                 }
@@ -344,10 +344,17 @@ to = { edge = "l" }
 
     #[test]
     fn state_table_with_a_problem_costs_no_other_table() {
-        let tables = TABLES.replace("cid = 5", "cid = 1").replace("[[route]]", "[[road]]");
-        let read = read(&text(&tables), &cx()).unwrap();
-        assert_eq!(read.objects.len(), 3, "{read:?}");
-        assert!(read.problems[0].starts_with("/s/state.toml:11:7: key \"cid\""), "{read:?}");
-        assert!(read.problems[1].contains("this daemon has no section \"road\""), "{read:?}");
+        let wrong = TABLES.replace("cid = 5", "cid = 1").replace("[[route]]", "[[road]]");
+        let read_wrong = read(&text(&wrong), &cx()).unwrap();
+        assert_eq!(read_wrong.objects.len(), 3, "{read_wrong:?}");
+        let problems = &read_wrong.problems;
+        assert!(problems[0].starts_with("/s/state.toml:11:7: key \"cid\""), "{problems:?}");
+        assert!(problems[1].contains("this daemon has no section \"road\""), "{problems:?}");
+        // Keys that may be omitted, with values that no key has.
+        for value in ["1979-05-27", "99999999999999999999"] {
+            let wrong = TABLES.replacen("[[port]]", &format!("weight = {value}\n[[port]]"), 1);
+            let read = read(&text(&wrong), &cx()).unwrap();
+            assert_eq!((read.objects.len(), read.problems.len()), (4, 1), "{read:?}");
+        }
     }
 }

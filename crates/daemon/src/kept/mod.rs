@@ -249,6 +249,12 @@ impl Kept {
         state::print(tables, &cut_off, self.sections)
     }
 
+    /// Returns the text to write; `None` without the lock, because the file may be that of the next
+    /// daemon.
+    fn text_to_write(&self) -> Option<String> {
+        lock(&self.lock).is_some().then(|| self.state_text())
+    }
+
     /// Writes the state file and waits for the result.
     ///
     /// # Errors

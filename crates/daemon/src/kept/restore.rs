@@ -329,7 +329,7 @@ impl Kept {
             }
         }
         let kept = Arc::downgrade(self);
-        let source = move || kept.upgrade().map(|kept| kept.state_text()).unwrap_or_default();
+        let source = move || kept.upgrade()?.text_to_write();
         // Nothing is written as long as there is nothing to keep.
         let written = loaded.unwrap_or_else(|| state::print([], &[], self.sections));
         let writer = StateWriter::start(file.clone(), written, Arc::new(source))?;

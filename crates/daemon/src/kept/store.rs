@@ -20,9 +20,9 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 
-use crate::directory::check_dir;
+use crate::directory::{check_dir, lock_at};
 use crate::limits::{STATE_ASIDE_MAX, STATE_BYTES_MAX};
 
 /// Write permission for users other than the owner.
@@ -97,20 +97,24 @@ impl StateLock {
     /// Another process, or this process, has it, or a system call fails.
     pub fn take(file: &Path) -> Result<Self, StateFileError> {
         let path = with_suffix(file, ".lock");
-        let opened = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(&path)
-            .map_err(failed("open", &path))?;
-        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, _file: opened }),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                Err(StateFileError::InUse { path: file.to_owned() })
+        loop {
+            let opened = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+                .open(&path)
+                .map_err(failed("open", &path))?;
+            match lock_at(&opened, &path) {
+                Ok(true) => return Ok(Self { path, _file: opened }),
+                // The previous holder removed the file after it was opened.
+                Ok(false) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(StateFileError::InUse { path: file.to_owned() });
+                }
+                Err(error) => return Err(failed("lock", &path)(error.into())),
             }
-            Err(error) => Err(failed("lock", &path)(error.into())),
         }
     }
 }

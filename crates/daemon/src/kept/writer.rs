@@ -8,7 +8,8 @@
 //! traffic; it gets the result of the last write, which may be a later one than its own.
 //!
 //! The writer asks for the text at the start of each write, without a lock of its own. An equal
-//! text is not written again. Requests that are not waited for are lost if the process ends first.
+//! text is not written again. The thread ends when there is no text any more, and leaves the file
+//! as it is. Requests that are not waited for are lost if the process ends first.
 //!
 //! [`super::Kept::begin`] starts the thread once, at the end of the start, and requests a write if
 //! objects of the file were dropped or merged; `super::Kept` requests in the threads of
@@ -22,8 +23,8 @@ use std::time::Instant;
 use super::store;
 use crate::limits::{STATE_RETRY, STATE_WRITE_TIME_MAX};
 
-/// Returns the text to write.
-pub type StateSource = dyn Fn() -> String + Send + Sync;
+/// Returns the text to write; `None` after the end of the use of the file.
+pub type StateSource = dyn Fn() -> Option<String> + Send + Sync;
 
 /// Progress of the writes.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ impl Shared {
     }
 }
 
-/// Requests writes, from any thread. The thread ends with the process.
+/// Requests writes, from any thread. The thread ends with the use of the file.
 #[derive(Debug, Clone)]
 pub struct StateWriter {
     shared: Arc<Shared>,
@@ -104,7 +105,7 @@ impl StateWriter {
     }
 }
 
-/// Executes requests, forever.
+/// Executes requests until the source has no text.
 fn write_all(shared: &Shared, path: &Path, mut written: String, source: &StateSource) {
     let mut progress = shared.progress();
     loop {
@@ -121,7 +122,12 @@ fn write_all(shared: &Shared, path: &Path, mut written: String, source: &StateSo
         }
         let request = progress.requested;
         drop(progress);
-        let text = source();
+        let Some(text) = source() else {
+            progress = shared.progress();
+            progress.error = Some("causewayd ends".to_owned());
+            progress.tried = u64::MAX;
+            return shared.changed.notify_all();
+        };
         let result = match written == text {
             true => Ok(()),
             false => store::replace(path, &text).map_err(|error| error.to_string()),
@@ -143,5 +149,25 @@ fn write_all(shared: &Shared, path: &Path, mut written: String, source: &StateSo
         progress.error = result.err();
         progress.tried = progress.tried.max(request);
         shared.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writer_without_a_source_leaves_the_file() {
+        let path = std::env::temp_dir().join(format!("causeway-state-{}", std::process::id()));
+        std::fs::write(&path, "objects").unwrap();
+        let shared = Shared::default();
+        shared.progress().requested = 1;
+        write_all(&shared, &path, "objects".to_owned(), &|| None);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "objects");
+        std::fs::remove_file(path).unwrap();
+        assert!(
+            StateWriter { shared: shared.into() }.wait(2).is_err(),
+            "no later request succeeds"
+        );
     }
 }

@@ -6,10 +6,10 @@
 //! valid HELLO for 1 s, which is closed; if there is none, the new connection gets an `ERROR` line
 //! and is closed. A session with a valid HELLO keeps its slot until it ends. The connection's
 //! thread (`vnet-session`) splits the bytes into lines, gives each to [`super::session`], and
-//! writes the answer. 259 bytes without a line feed, no valid HELLO within [`VNET_HELLO_TIME_MAX`]
-//! (10 s), silence for [`VNET_IDLE_TIME_MAX`] (5 min), or an answer that the client does not read
-//! for 5 s ends the session. A line over [`VNET_LINE_BYTES_MAX`] (256) bytes that arrives with its
-//! line feed is refused by the session.
+//! writes the answer. A line over [`VNET_LINE_BYTES_MAX`] (256) bytes, no valid HELLO within
+//! [`VNET_HELLO_TIME_MAX`] (10 s), silence for [`VNET_IDLE_TIME_MAX`] (5 min), or an answer that
+//! the client does not read for 5 s ends the session. A line without a line feed is too long once
+//! 259 bytes are there.
 //!
 //! Lines of one connection are answered in order; a client may send further lines before the
 //! answer. A line without its line feed at the end of the connection is not executed; a command
@@ -198,7 +198,7 @@ enum ReceivedLine {
     End { half: bool },
     /// No complete line arrived within 10 s of the connect before HELLO, or 300 s of the last line.
     Late,
-    /// More bytes than [`VNET_LINE_BYTES_MAX`] (256) and a line end arrived without a line feed.
+    /// A line has more than [`VNET_LINE_BYTES_MAX`] (256) bytes, without its line end.
     TooLong,
 }
 
@@ -214,6 +214,10 @@ impl LineReader {
     fn next(&mut self, stream: &mut TcpStream, until: Instant) -> std::io::Result<ReceivedLine> {
         loop {
             if let Some(at) = self.bytes.iter().position(|b| *b == b'\n') {
+                let line = self.bytes.get(..at).unwrap_or_default();
+                if line.strip_suffix(b"\r").unwrap_or(line).len() > VNET_LINE_BYTES_MAX {
+                    return Ok(ReceivedLine::TooLong);
+                }
                 let rest = self.bytes.split_off(at + 1);
                 return Ok(ReceivedLine::Whole(std::mem::replace(&mut self.bytes, rest)));
             }

@@ -363,6 +363,13 @@ fn hostile_long_and_incomplete_lines_end_the_session() {
     let mut client = Client::greeted(&server);
     client.write.write_all(&[b'x'; 100_000]).unwrap();
     assert!(client.rest().contains("a line of more than 256 bytes"));
+    // With its line feed, within one segment.
+    let mut client = Client::greeted(&server);
+    client
+        .write
+        .write_all(format!("{}\r\n{}\n", "#".repeat(256), "#".repeat(257)).as_bytes())
+        .unwrap();
+    assert!(client.rest().contains("a line of more than 256 bytes"));
     let mut client = Client::connect(&server);
     let _ = client.write.write_all(&[b'x'; 1000]);
     assert!(client.rest().contains("a line of more than"));

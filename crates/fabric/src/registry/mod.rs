@@ -202,25 +202,30 @@ impl Registry {
             |own: &mut dyn Controller, control: &mut Control<'_>| own.port_added(control, spec);
         let configured = Control::with(&mut self.core, &mut self.controllers, index, configure);
         configured.unwrap_or_else(|| Err(core::inconsistent())).inspect_err(|_| {
-            // The command reports the refusal; the port is gone also if its deletion reports an
-            // error of another controller.
+            // The command reports the refusal.
             let _ = self.port_delete(&spec.name);
         })
     }
 
-    /// Deletes a port, notifies all controllers, and closes the shard if it has no further use. The
-    /// first error of a controller is returned: later controllers are not notified then, but the
-    /// port is deleted.
+    /// Deletes a port, notifies all controllers, and closes the shard if it has no further use. An
+    /// error of a controller is logged: the port is deleted.
     fn port_delete(&mut self, name: &Name) -> Reply {
         let core = &mut self.core;
         let (_, key) = core.ports.get(name).ok_or_else(|| no_port(name))?;
         let (key, wanted) = (key.clone(), name.clone());
         core.with(&key, move |shard| shard.port_delete(&wanted))??;
         let (spec, _) = core.ports.remove(name).ok_or_else(|| no_port(name))?;
-        let forgotten =
-            self.control().each(|controller, control| controller.port_deleted(control, &spec));
+        let notified = self.control().each(|controller, control| {
+            if let Err(error) = controller.port_deleted(control, &spec) {
+                log::warn!(
+                    port = name.as_str(), error:% = error;
+                    "a service keeps objects of the deleted port; restart causewayd if they disturb"
+                );
+            }
+            Ok::<_, CommandError>(())
+        });
         self.core.close_if_unused(&key);
-        forgotten.map(|()| Answer::Done)
+        notified.map(|()| Answer::Done)
     }
 
     /// Returns whether a controller needs ticks and no thread calls them; the caller must then do
