@@ -4,8 +4,8 @@
 //! It rings doorbells by writes to addresses without memory, as drivers of PCI devices do.
 //!
 //! `super` creates one machine in the guest's process and runs it in the main thread. The guest has
-//! 4 MiB of memory, in a file that is also granted to the daemon. An error is the system call that
-//! failed, or the fault that ended the guest; nothing is retried.
+//! 4 MiB of memory, in a file that is also granted to the dispatcher. An error is the system call
+//! that failed, or the fault that ended the guest; nothing is retried.
 
 #![allow(unsafe_code, reason = "memory slots, and an eventfd with two owners")]
 
@@ -118,7 +118,7 @@ impl Machine {
         &self.memory
     }
 
-    /// Returns the memory's descriptor, to be granted to the daemon.
+    /// Returns the memory's descriptor, to be granted to the dispatcher.
     pub fn memory_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }

@@ -5,7 +5,9 @@
 //! executes itself with [`FLAG`] as first argument, and [`serve`] runs the guest in that process
 //! and takes commands as lines. An answer may take 20 s; then, and when the row ends, the process
 //! is killed, because not every /dev/kvm supports such a guest. A failure is the reason for which
-//! the row is left out. The guest attaches to two net ports by vhost-user, as a VMM would.
+//! the row is left out. The guest attaches to two net ports by vhost-user, as a VMM would, with the
+//! frontend's end of [`causeway_attach::native`] ([`Client`]). No causewayd runs: the ports are
+//! those of the dispatcher in the benchmark's process (`rig`).
 
 mod machine;
 mod payload;
@@ -32,7 +34,7 @@ pub const FLAG: &str = "--inner-bare-guest";
 
 const SIZE: u16 = 256;
 const VERSION_1: u64 = 1 << 32;
-/// User address of guest address 0, as reported to the daemon.
+/// User address of guest address 0, as reported to the dispatcher.
 const USER: u64 = 0x7000_0000_0000;
 const RINGS: u64 = 0x1_0000;
 const RING_BYTES: u64 = 0x4000;
@@ -65,7 +67,8 @@ fn fill(
     memory.write_all_at(&1_u16.to_le_bytes(), ring + AVAILABLE)
 }
 
-/// Attaches a net device with a receive and a transmit ring.
+/// Attaches a net device with a receive and a transmit ring. `unused` takes the notifications of
+/// both rings, which polling guests do not need.
 fn attach(
     path: &Path,
     machine: &Machine,
@@ -140,7 +143,8 @@ impl Guest {
         written.map_err(|e| e.to_string())
     }
 
-    /// Sends frames; returns seconds and doorbells.
+    /// Sends `count` frames, at most 128 of them in flight and `burst` made available at a time;
+    /// returns seconds and doorbells.
     fn frames(&mut self, count: u64, burst: u64) -> Result<(f64, u64), String> {
         self.frames += count;
         self.set(at::TARGET, self.frames)?;
@@ -156,7 +160,8 @@ impl Guest {
         Ok((since.elapsed().as_secs_f64(), u64::from_le_bytes(rung)))
     }
 
-    /// Rings a doorbell without a listener; returns seconds.
+    /// Rings the doorbell of the two rings that carry no frames, `count` times; returns seconds.
+    /// The dispatcher watches it, and finds empty rings.
     fn bells(&mut self, count: u64) -> Result<f64, String> {
         self.set(at::TARGET, count)?;
         self.set(at::MODE, 1)?;
@@ -167,7 +172,7 @@ impl Guest {
 }
 
 /// Runs the guest until its input ends. Commands: `frames COUNT BURST`, `bells COUNT`; answers:
-/// `ok` with figures, or `no` with a reason.
+/// `ok` with figures, or `no` with a reason. A number that is absent or invalid is 1.
 pub fn serve() -> ExitCode {
     pin(CLIENT);
     let paths: Vec<String> = std::env::args().skip(2).collect();
@@ -198,7 +203,8 @@ pub fn serve() -> ExitCode {
 pub struct Bare(Program);
 
 impl Bare {
-    /// Starts the guest on the sockets of two net ports with the addresses 1 and 2.
+    /// Starts the guest on the sockets of two net ports with the MAC addresses `mac(1)` and
+    /// `mac(2)` of `rig`.
     pub fn start(sockets: [&Path; 2]) -> Result<Self, String> {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
         Ok(Self(Program::start(command(me).arg(FLAG).args(sockets))?))
@@ -214,14 +220,15 @@ impl Bare {
         }
     }
 
-    /// Sends frames of 64 B from the first port to the second; returns seconds.
+    /// Sends `count` frames of 64 B from the first port to the second, `burst` made available at a
+    /// time; returns seconds. A burst above 128 counts as 128.
     pub fn frames_s(&mut self, count: u64, burst: u64) -> Result<f64, String> {
         let figures = self.ask(&format!("frames {count} {burst}"))?;
         let seconds = figures.split_whitespace().next().and_then(|w| w.parse().ok());
         seconds.ok_or_else(|| "no figure".to_owned())
     }
 
-    /// Rings a doorbell without a listener; returns seconds.
+    /// Rings the doorbell of idle rings `count` times; returns seconds.
     pub fn bells_s(&mut self, count: u64) -> Result<f64, String> {
         self.ask(&format!("bells {count}"))?.parse().map_err(|_| "no figure".to_owned())
     }

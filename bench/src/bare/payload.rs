@@ -17,7 +17,7 @@ use std::arch::global_asm;
 pub const RING_SEND: u64 = 0x40_0500;
 /// Doorbell address of the receive ring.
 pub const RING_RECEIVE: u64 = 0x40_0510;
-/// Address of a doorbell without a listener.
+/// Address of the doorbell of the two rings that carry no frames.
 pub const RING_UNUSED: u64 = 0x40_0520;
 /// A write to this address ends a run.
 pub const EXIT: u64 = 0x40_0530;
@@ -35,7 +35,7 @@ pub mod at {
     pub const WINDOW: u64 = 64;
     /// Doorbells rung, counted by the guest.
     pub const RUNG: u64 = 88;
-    /// 0: frames; 1: ring the doorbell without a listener, TARGET times.
+    /// 0: frames; 1: ring the doorbell of the idle rings, TARGET times.
     pub const MODE: u64 = 112;
 }
 

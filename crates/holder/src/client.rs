@@ -9,10 +9,11 @@
 //! connection or a mismatched answer the client is unusable; the caller connects again and adds all
 //! ports again. After [`HolderError::Refused`] it stays usable.
 //!
-//! While the connection is open, the holder routes frontends to this causewayd; when it closes,
-//! frontends wait for the next. The module sees no frontend and no vhost-user message, does not
-//! restart a holder that ends (`daemon::held_ports` does, at the next addition of a port), and
-//! trusts the run directory only if no other user can write to it ([`make_dir`]).
+//! While the connection is open, the holder routes the frontends of ports that were added on it to
+//! this causewayd; when it closes, frontends wait for the next. The module sees no frontend and no
+//! vhost-user message, does not restart a holder that ends (`daemon::held_ports` does, at the next
+//! addition of a port), and trusts the run directory only if no other user can write to it
+//! ([`make_dir`]).
 //!
 //! The holder refuses ([`HolderError::Refused`], with its reason as text)
 //!

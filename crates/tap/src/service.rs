@@ -8,11 +8,19 @@
 //! idle interface costs nothing. Deletion of a port with an interface that is not persistent waits
 //! for the kernel, which deletes the interface: milliseconds, once.
 //!
-//! An interface that cannot be opened does not refuse the port (`crate::port`); only a port of
-//! another kind is refused. No frame is read before the forwarding service has asked for the
-//! membership; the request fails before that service has opened its mailbox, and for an unknown
-//! port. An interface that fails is closed and opened anew a second later. A source value without a
-//! port has no effect.
+//! Frames of the group to an interface do not pass here: the forwarding service (`ethernet`) writes
+//! them in its own thread, by the carrier of the port's membership (`crate::carrier`). The
+//! controller ([`StationControl`](causeway_fabric::station_control::StationControl)) asks for the
+//! membership by [`JoinGroup`] and passes it on. No frame is read before this request. It fails
+//! before the controller has sent the forwarding service's mailbox ([`OpenUplink`]), and for an
+//! unknown port. A second request for a port begins a new membership; a batch of the first that
+//! waits for room is lost. While no batch has room, further frames stay in the kernel's transmit
+//! queue of the interface, and the kernel drops frames for which the queue has no room.
+//!
+//! An interface that cannot be opened does not refuse the port (`crate::port`); the service refuses
+//! only a port of another kind, and the controller a port whose address another member of the group
+//! has. An interface that fails is closed and opened anew a second later. A source value without a
+//! port has no effect. The number of ports is limited by the fabric alone (1,024 of a daemon).
 
 use std::collections::BTreeMap;
 

@@ -20,21 +20,28 @@
 //! The server opens no request of its own: DMA goes through mapped memory only. Migration, dirty
 //! logs, `REGION_WRITE_MULTI` and the I/O descriptors of regions are refused with `EOPNOTSUPP`.
 //! Guest memory must be in memory files (memfd, tmpfs, hugetlbfs); a mapping of another file is
-//! refused with `EINVAL`, and QEMU's mappings without a file grant nothing. Commands that break a
-//! rule get an errno; broken framing ends the conversation ([`fault`]). A port has one frontend:
-//! `fabric` closes the connection of a second one, and accepts the next after the end of the first.
-//! A frontend that floods the control thread waits ([`crate::allowance`]). `causeway-hca` uses the
-//! module for its ports, and the holder uses its messages and streams; the frontend's end for tests
-//! and for drivers without a VM is [`crate::native::VfioUserClient`].
+//! refused with `EINVAL`, and QEMU's mappings without a file grant nothing. The table has at most
+//! 262,144 mappings in 64 files ([`dma`]), an interrupt type at most 64 vectors ([`interrupts`]).
+//! Commands that break a rule get an errno; broken framing ends the conversation ([`fault`]). A
+//! port has one frontend: `fabric` closes the connection of a second one, and accepts the next
+//! after the end of the first. A flood of messages has 1 s of processor time at once and then half
+//! a processor: the control thread pauses for up to 100 ms after a message ([`crate::allowance`]).
+//!
+//! `causeway-hca` uses the module for its ports. The relays of `causeway-holder`, which stand
+//! between the VMM and this server for a held port, use its messages, streams and reasons. The
+//! frontend's end for tests and for drivers without a VM is [`crate::native::VfioUserClient`]. Work
+//! requests do not pass here, because `causeway-hca` polls them in guest memory. The interrupts of
+//! their completions do ([`crate::Attachment::notify`]), and so do the doorbells of a port with
+//! `doorbell = "trap"`, each of which is a register write.
 //!
 //! # Restart
 //!
 //! The state of a conversation is the version exchange, the DMA mappings with their files, the
 //! eventfds of vectors, and the driver's register writes. The holder (`causeway-holder`) records
-//! all four, keeps the frontend connected while no daemon runs, and sends them to the next daemon
-//! between two RESUME commands; the service then receives
-//! [`Event::Resumed`](crate::Event::Resumed). Pages that the frontend has mapped stay those of the
-//! earlier daemon: stores to them reach no later daemon.
+//! all four and keeps the frontend connected while no daemon runs. It sends the next daemon the
+//! version exchange, and then the other three between two RESUME commands; the service then
+//! receives [`Event::Resumed`](crate::Event::Resumed). Pages that the frontend has mapped stay
+//! those of the daemon that served it first: stores to them reach no later daemon.
 
 pub mod attachment;
 mod control;

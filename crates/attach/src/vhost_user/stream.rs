@@ -3,9 +3,13 @@
 //! `server` uses [`MessageStream`] for the daemon's end of a connection, [`crate::native`] for the
 //! frontend's end, and the relays of `causeway-holder` for either end. The module does not decode
 //! payloads; [`super::message`] does. A message with descriptors of other types than eventfds,
-//! pidfds, Unix sockets and memory files ends the connection. A send does not wait: if the socket's
-//! buffer is full, it fails with [`Reason::RepliesUnread`]. The thread is the caller's: that of a
-//! dispatcher, of a native client, or of a relay.
+//! pidfds, Unix sockets and memory files ends the connection: [`Framing::admit_odd`] admits none.
+//! So does a message with more than 8 descriptors, or with a payload of more than
+//! [`PAYLOAD_BYTES_MAX`](crate::limits::PAYLOAD_BYTES_MAX) (4,096) bytes, and an unknown request. A
+//! send does not wait: if the socket's buffer has no room for the whole message, it fails with
+//! [`Reason::RepliesUnread`], and a part may have been sent. After an error of a call the stream
+//! must be dropped. The thread is the caller's: that of a dispatcher, of a native client, or of a
+//! relay.
 
 use std::os::fd::BorrowedFd;
 
@@ -87,8 +91,8 @@ impl MessageStream {
     /// Sends one whole message, without waiting.
     ///
     /// # Errors
-    /// Returns [`Reason::RepliesUnread`] if the peer leaves no room for it, or the error of the
-    /// socket.
+    /// Returns [`Reason::RepliesUnread`] if the peer leaves no room for it,
+    /// [`Reason::DescriptorsCut`] for more than 8 descriptors, or the error of the socket.
     pub fn send(
         &self,
         header: Header,

@@ -4,23 +4,27 @@
 //! [`GroupState::read`] takes a snapshot of one group; [`GroupState::plan`] turns a command into at
 //! most one [`VnetStep`] and updates the snapshot, so that the next command sees the change;
 //! [`StepExecutor`] executes steps. Planning changes nothing in the fabric, but it resolves hosts
-//! and then blocks the calling thread; each host is resolved once per snapshot.
+//! and then blocks the calling thread; a host that was resolved keeps its addresses for the life of
+//! the snapshot, and a host that was not is tried again by each further command that names it.
 //!
 //! The snapshot is not kept current: a change of another client shows as a refusal of the step. Of
 //! other groups only the names of links and the number of routes count. A link beyond `LINKS_MAX`
 //! (1,024) of the daemon is an error of the plan, a route beyond `ROUTES_MAX` (16,384) of the plan
 //! or, if routes were not read, of its step. A second link to the same address by the same
 //! transport is an error of the plan, also with another port, and so is a link with a name that any
-//! group has. A deletion of a route needs a snapshot with routes. A deletion of a link takes the
-//! link that has the word as its name, else the first to that host in the order of the `link`
-//! service; an end of a route must name one link. Peers are not notified here: [`super::session`]
-//! does that. Nothing is undone: if a step of a file fails, the steps before it remain
-//! ([`super::file`](mod@super::file)).
+//! group has. A deletion of a route needs a snapshot with routes: without them, a deletion by
+//! number is an error of the plan, and the deletion of a route that the executor did not add an
+//! error of the step. A deletion of a link takes the link that has the word as its name, else the
+//! first to that host in the order of the `link` service; an end of a route must name one link.
+//! Peers are not notified here: [`super::session`] does that. Nothing is undone: if a step of a
+//! file fails, the steps before it remain ([`super::file`](mod@super::file)).
 //!
-//! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a
-//! snapshot per file); [`crate::lifecycle`] makes the snapshot of the configuration before its
-//! ports and links exist ([`GroupState::before_start`]). Configuration files are planned by
-//! [`crate::plan`].
+//! Callers are [`super::session`] (a snapshot per command, in the thread `vnet-session` of its
+//! connection) and [`super::file`](mod@super::file) (a snapshot per file, in the thread `lifecycle`
+//! at the start, and in that of a control connection for `POST /v1/vnet`). [`crate::lifecycle`]
+//! also makes the snapshot of the configuration before its ports and links exist
+//! ([`GroupState::before_start`]): the steps planned on it are not executed, and their routes are
+//! put in force before the ports. Configuration files are planned by [`crate::plan`].
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

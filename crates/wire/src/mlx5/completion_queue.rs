@@ -6,13 +6,16 @@
 //! with the opcode [`OPCODE_INVALID`]. The device writes an entry, then the byte at
 //! [`OWNER_OFFSET`].
 //!
-//! The device parses contexts and doorbell records and emits entries (`mlx5::completion_queue`,
-//! `mlx5::queues`, `mlx5::ethernet`); drivers ([`super`]) do the reverse. Only lengths are checked
-//! here: not the ring's size, the owner bit, or whether the ring has room. The device does not
-//! compress or collapse entries, and measures the period of moderation from the last event in
-//! either mode; it arms by the record alone and reads no [`ArmDoorbell`]. Local identifiers and
-//! service levels of InfiniBand links are only described, and 0 in its entries. The device runs in
-//! the dispatcher's thread.
+//! The device parses contexts (`mlx5::command`) and arm words (`mlx5::completion_queue`), and emits
+//! entries (`mlx5::completion_queue`, `mlx5::queues`, `mlx5::ethernet`). It reads the words of a
+//! doorbell record without [`DoorbellRecord`]. Drivers ([`super`]) emit contexts and parse entries.
+//! Only lengths are checked here: not the ring's size, the owner bit, or whether the ring has room;
+//! of a value that is too wide for its field the low bits are stored.
+//!
+//! The device does not compress or collapse entries, and measures the period of moderation from the
+//! last event in either mode; it arms by the record alone and reads no [`ArmDoorbell`]. Local
+//! identifiers and service levels of InfiniBand links are only described, and 0 in its entries. The
+//! device runs in the dispatcher's thread.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;

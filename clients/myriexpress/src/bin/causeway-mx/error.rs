@@ -1,8 +1,10 @@
-//! Errors of the tool, with their remedies.
+//! Errors of the tool; the text names the remedy where there is one.
 //!
-//! An error ends the command with a non-zero status, and `main` prints it once; a closed pipe at
-//! stdout is a success. Errors of the library carry its own text. `serve` survives the errors of a
-//! peer, except with `--once`.
+//! The commands return an error to `main`, which prints it to standard error and exits with status
+//! 1; a closed pipe at stdout is a success. Wrong arguments are not errors of this type: `clap`
+//! exits with status 2. Errors of the library carry its own text. `serve` prints the errors of a
+//! peer and goes on; with `--once` it returns them, but still prints and ignores an invalid request
+//! ([`Error::Answer`]). All in the only thread.
 
 /// Reason of a failed command.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +35,7 @@ pub enum Error {
     /// The core cannot be used.
     #[error("core {0} cannot be used: {1}")]
     Core(usize, rustix::io::Errno),
-    /// Standard output is closed.
+    /// Standard output, or the folder of the manual pages, cannot be written.
     #[error("cannot write: {0}")]
     Write(#[from] std::io::Error),
 }

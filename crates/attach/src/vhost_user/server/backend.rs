@@ -3,14 +3,17 @@
 //! [`super::Server`] calls [`Backend::handle`] for each decoded message, in the thread of the
 //! dispatcher that owns the port's shard. The state machine checks the message against the
 //! negotiated features and the model, and changes the [`Device`]; the child module `rings` handles
-//! the messages of queues. The memory table has at most [`MEMORY_SLOTS_MAX`] (64) regions.
+//! the messages of queues. The memory table has at most [`MEMORY_SLOTS_MAX`] (64) regions; a
+//! further one ends the conversation. The events go to the caller of [`super::Server::receive`], in
+//! causewayd the shard of `fabric` ([`crate::Attachment::poll`]).
 //!
 //! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
 //! message that breaks a rule ends the conversation ([`Reason`]); effects of earlier messages, and
 //! events of this one, are reported all the same. Only SET_CONFIG is declined without that
 //! ([`Outcome::Refused`]): the state stays unchanged. A call waits for the mapping of files, and
-//! for a notification that a hostile frontend blocks, until the watchdog ends it. The backend
-//! channel is accepted, but no request is sent on it.
+//! for a notification that a hostile frontend blocks: the dispatcher's watchdog interrupts that
+//! write after 10 to 110 ms, and the conversation ends. The backend channel is accepted, but no
+//! request is sent on it.
 
 mod rings;
 
