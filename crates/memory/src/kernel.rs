@@ -15,7 +15,7 @@
 //! late `STRING`, for ranges that are in a near cache) 16-byte moves, to 128 bytes without a loop,
 //! then 32-byte ones where the processor has them; above `rep movsb`, which is within a few percent
 //! of the best copy on processors with fast short `rep` strings, if the positions of both ranges in
-//! their pages allow it ([`string_is_slow`]). Of frames of 1500 bytes from port to port, moves carry
+//! their pages allow it (`string_is_slow`). Of frames of 1500 bytes from port to port, moves carry
 //! 1.1 to 1.2 times as many as `rep movsb`, though of memory that no cache of the core has it copies
 //! 1.1 times as fast.
 
@@ -186,7 +186,7 @@ fn string_is_slow(dst: usize, src: usize) -> bool {
 }
 
 /// Copies `len` bytes from `src` to `dst`; other processes may write to either meanwhile. Uses `rep
-/// movsb` from `STRING` bytes on, unless [`string_is_slow`]: its start-up costs some ten
+/// movsb` from `STRING` bytes on, unless `string_is_slow`: its start-up costs some ten
 /// nanoseconds, so that vector moves are faster up to a few KiB while both ranges are in a near
 /// cache.
 ///
