@@ -228,7 +228,11 @@ Examples:
     #[command(after_help = web::EXAMPLES)]
     Web(WebArgs),
     /// Cluster: the other hosts of the site, which this host finds through etcd
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Verbs of causeway-directory(8), the program that connects to etcd, work here too: join, group, \
+                      evict, readmit, release, export, import."
+    )]
     Cluster(ClusterVerb),
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
