@@ -41,7 +41,8 @@ fn multiplex_silent_peer_loses_its_session_after_ten_seconds() {
     let since = world.now;
     world.run(60, |world| !downs(world, 0).is_empty());
     let seconds = (world.now - since) / 1_000_000_000;
-    assert_eq!((downs(&world, 0), seconds), (vec![DownReason::Silent], 10 + seconds % 10 % 3));
+    assert_eq!(downs(&world, 0), [DownReason::Silent]);
+    assert!((10..=12).contains(&seconds), "after {seconds} s");
     world.faults.loss = 0;
     world.agree();
 }
