@@ -73,6 +73,10 @@ pub const RARE_CHECK_WEIGHT: u32 = 64;
 pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
 /// Staging that is lent to the daemon at a time is a multiple of this, in bytes; 4 MiB.
 pub const SLAB_BYTES: u64 = 4 << 20;
+/// As [`SLAB_BYTES`], of slabs in registered memory. Rings (548 KiB), a slab of each purpose and the
+/// registrations of messages (2 MiB) are within the locked memory that Linux gives to ordinary users (8
+/// MiB).
+pub const REGISTERED_SLAB_BYTES: u64 = 2 << 20;
 /// Maximum staging of one endpoint for sends, and again for receives, in bytes; 512 MiB. Messages
 /// beyond it wait; for the exception see [`STAGING_ROOM_BYTES`].
 pub const STAGING_BYTES_MAX: u64 = 512 << 20;

@@ -4,7 +4,8 @@
 //!
 //! Staging consists of *slabs* (a file each, or registered memory behind an adapter), which the
 //! daemon knows as regions; a message has a range in a slab (its *window*), at a multiple of 4 KiB.
-//! A slab has a multiple of [`SLAB_BYTES`] (4 MiB). A slab is requested when no window is free, and
+//! A slab has a multiple of [`SLAB_BYTES`] (4 MiB), or of [`REGISTERED_SLAB_BYTES`] (2 MiB) behind an
+//! adapter. A slab is requested when no window is free, and
 //! messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
@@ -54,7 +55,9 @@ use causeway_wire::local::ClientMessage;
 
 use self::cache::{Policy, RegistrationCache};
 use crate::connection::Grant;
-use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
+use crate::limits::{
+    REGISTERED_SLAB_BYTES, SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES,
+};
 
 pub use self::cache::{CacheCounters, clean};
 pub use self::watch::{MemoryWatch, WatchedRange};
@@ -298,7 +301,8 @@ impl StagingSlabs {
     /// Requests a slab with a window of `len` bytes.
     fn request_slab(&mut self, purpose: Purpose, len: u64) -> Result<(), TransportError> {
         let never = TransportError::Never(Status::NoResources);
-        let size = len.next_multiple_of(SLAB_BYTES);
+        let unit = if self.domain.is_some() { REGISTERED_SLAB_BYTES } else { SLAB_BYTES };
+        let size = len.next_multiple_of(unit);
         while self.is_refused || !self.fits(purpose, size) {
             if self.is_refused && self.end_idle_registrations() {
                 self.is_refused = false;
@@ -316,11 +320,14 @@ impl StagingSlabs {
         }
         self.last = self.last.wrapping_add(1);
         let tag = self.last;
-        let made = StagingSlab::new(tag, purpose, size, self.domain.as_ref());
-        let Some((slab, grant)) = made else {
-            // Locked memory is free again when the daemon has answered.
-            return Err(if self.end_idle_registrations() { TransportError::Full } else { never });
+        let made = match StagingSlab::new(tag, purpose, size, self.domain.as_ref()) {
+            // The locked memory of idle registrations is free at once.
+            None if self.release_idle_registrations() => {
+                StagingSlab::new(tag, purpose, size, self.domain.as_ref())
+            }
+            made => made,
         };
+        let Some((slab, grant)) = made else { return Err(never) };
         self.slabs.push(slab);
         let ask = ClientMessage::Region { tag, endpoint: self.endpoint, len: size };
         self.commands.push_back((ask, grant));
@@ -331,6 +338,11 @@ impl StagingSlabs {
     /// Returns whether there were any.
     fn end_idle_registrations(&mut self) -> bool {
         self.cache.as_mut().is_some_and(|cache| cache.end_idle(&mut self.commands))
+    }
+
+    /// As [`Self::end_idle_registrations`], and unlocks their memory at once.
+    fn release_idle_registrations(&mut self) -> bool {
+        self.cache.as_mut().is_some_and(|cache| cache.release_idle(&mut self.commands))
     }
 
     /// Returns the slab of a region.

@@ -225,8 +225,13 @@ static int plain(uint64_t nic) {
         CHECK(how(endpoint, receive, NULL) == MX_STATUS_SUCCESS);
         CHECK(memcmp(in, out, LONGEST) == 0);
     }
+    /* A slab in each direction beside the registrations: all within the limit of locked memory. */
+    exchange(endpoint, to, 7);
+    mx_request_t receive = receiving(endpoint, in, 8, 99, MX_MATCH_MASK_NONE);
+    CHECK(how(endpoint, synchronous(endpoint, out, LONGEST, to, 99), NULL) == MX_STATUS_SUCCESS);
+    CHECK(how(endpoint, receive, NULL) == MX_STATUS_TRUNCATED);
     struct registrations all = registrations(endpoint);
-    CHECK(all.made == 8 && all.unwatched == 8 && all.reused == 0 && all.copied == 0);
+    CHECK(all.made == 9 && all.unwatched == 9 && all.reused == 0 && all.copied == 0);
     OK(mx_close_endpoint(endpoint));
     printf("passed\n");
     return 0;

@@ -351,6 +351,14 @@ impl<R: Registrar> RegistrationCache<R> {
         self.entries.len() < before
     }
 
+    /// As [`Self::end_idle`], and ends the access at once, since locked memory is short: the memory is
+    /// unlocked on return.
+    pub fn release_idle(&mut self, commands: &mut VecDeque<StagingCommand>) -> bool {
+        let idle = self.entries.iter().filter(|entry| entry.is_idle());
+        idle.for_each(|entry| R::revoke(&entry.memory));
+        self.end_idle(commands)
+    }
+
     /// Ends a registration that the daemon knows.
     fn end(&mut self, at: usize, commands: &mut VecDeque<StagingCommand>) {
         let entry = self.entries.swap_remove(at);
@@ -581,6 +589,14 @@ mod tests {
         assert!(rig.cache.record_answer(rig.tag, Some(RegionId(77))));
         assert!(rig.cache.end_idle(&mut rig.commands));
         assert_eq!(rig.ended(), [77]);
+        // Locked memory is short: the memory of idle registrations is unlocked at once.
+        let (idle, used) = (rig.lent(BUFFER), rig.lent(0x20_0000..0x21_0000));
+        let memories = [0, 1].map(|at| Arc::clone(&rig.cache.entries[at].memory));
+        rig.give(idle);
+        assert!(rig.cache.release_idle(&mut rig.commands));
+        assert_eq!(memories.map(|memory| memory.load(Ordering::SeqCst)), [1, 0]);
+        assert_eq!(rig.ended(), [idle.region.0]);
+        rig.give(used);
     }
 
     #[test]
