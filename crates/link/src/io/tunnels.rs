@@ -518,8 +518,19 @@ impl BatchOutput {
         if of_address && from.is_some() {
             self.local_address.forget();
         }
-        self.stats.add_transmitted(0, 0, count.saturating_sub(lost));
-        self.lost = self.lost.saturating_add(lost);
+        self.stats.add_transmitted(0, 0, count.saturating_sub(lost.count));
+        self.lost = self.lost.saturating_add(lost.count);
+    }
+}
+
+/// Returns the counter for a send error. With a source address (`has_source`), EINVAL means that the
+/// address is no longer the host's.
+fn loss(error: &io::Error, has_source: bool) -> Loss {
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN | Errno::NOBUFS) => Loss::NoRoom,
+        Some(Errno::MSGSIZE) => Loss::TooBig,
+        Some(Errno::INVAL) if !has_source => Loss::TooBig,
+        _ => Loss::Unreachable,
     }
 }
 
