@@ -155,7 +155,8 @@ impl Scratch {
         let first = frame.get(HEADER_LEN.saturating_sub(header_len)..).unwrap_or(&[]);
         let written = self.write_and_push(to, count, first, Body::Private(&[]), len);
         self.frame = frame;
-        to.counters.checksummed = to.counters.checksummed.wrapping_add(1);
+        let count = u64::from(written.is_ok());
+        to.counters.checksummed = to.counters.checksummed.wrapping_add(count);
         written
     }
 

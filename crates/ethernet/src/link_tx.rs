@@ -9,8 +9,9 @@
 //! The module does not choose the link, and it neither encapsulates nor sends: the carrier does. It
 //! does not wait: a frame that the carrier refuses, a frame for a bundle without an active link and
 //! a frame that has crossed [`HOPS_MAX`] (8) links and does not go to a station are dropped and
-//! counted at the ingress. A frame of which some segments are refused counts once at most. If the
-//! turn ends, the caller keeps the remaining frames and segments.
+//! counted at the ingress. A frame of which some segments are refused counts once. If the turn
+//! ends, the caller keeps the remaining frames, and the remaining segments of a frame of which none
+//! was refused.
 //!
 //! # Budget
 //! The carrier copies a frame once, also a frame that is cut into segments. Only the headers of
@@ -89,7 +90,8 @@ fn push_segments(
         let piece_ns = cost::PIECE_NS.saturating_add(carrier.frame_ns());
         slice.charge(piece_ns.saturating_add(cost::bytes(len).saturating_mul(2)));
         if slice.is_over() && segmenter.has_more() {
-            return Ok(false);
+            // The next turn would not know of a refusal: the rest of the frame is dropped with it.
+            return result.map(|()| false);
         }
     }
     result.map(|()| true)

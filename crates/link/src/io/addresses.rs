@@ -13,8 +13,8 @@
 //! reports. No frame passes here. A notice of a group that finds the mailbox of notices full is
 //! logged by `ethernet` and lost. Changes that a group's mailbox has no room for wait here, the
 //! latest state of each address only, and are sent again after [`RESEND_CHANGES_NS`] (10 ms).
-//! Addresses above a peer's quota (`ADDRESSES_MAX`, 4,096) are announced after a withdrawal made
-//! room; claims that found a full directory (`DIRECTORY_MAX`, 65,536) are requested again once it
+//! Addresses above a peer's quota (`ADDRESSES_MAX`, 4,096) are announced after a withdrawal, or the
+//! end of another link to the peer, made room; claims that found a full directory (`DIRECTORY_MAX`, 65,536) are requested again once it
 //! has room, at most every [`REPEAT_CLAIMS_NS`] (1 s).
 
 use std::collections::BTreeMap;
@@ -221,6 +221,19 @@ impl AddressClaims {
             self.announce_over_quota(links, socket, now_ns);
         }
         with_clock(now_ns, |clock| socket.tick(clock));
+    }
+
+    /// Announces addresses that exceeded a peer's quota before a link of `source` was closed.
+    pub(super) fn announce_after_close(
+        &self,
+        links: &LinkEntries,
+        sources: &mut LinkSources,
+        (source, now_ns): (u32, u64),
+    ) {
+        if let Some(socket) = tunnels(sources, source) {
+            self.announce_over_quota(links, socket, now_ns);
+            with_clock(now_ns, |clock| socket.tick(clock));
+        }
     }
 
     /// Announces addresses that exceeded a peer's quota before and now have room.

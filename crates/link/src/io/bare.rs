@@ -43,7 +43,7 @@ use super::inbox::LinkInbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
 use super::local_address::{LocalAddressReader, LocalAddressRecorder, is_of_address};
 use super::stats::{LinkStats, Loss};
-use super::udp_batch::BatchSender;
+use super::udp_batch::{BatchSender, LostDatagrams};
 use crate::mss::SegmentSizes;
 use crate::partial_offload::missing_offload;
 
@@ -216,7 +216,6 @@ impl BareSocket {
             used: 0,
             segment: 0,
             count: 0,
-            frame_bytes: 0,
             closed: false,
             batches: BatchSender::default(),
             stats,
@@ -339,8 +338,6 @@ pub struct BareCarrier {
     segment: usize,
     /// Datagrams in the batch.
     count: usize,
-    /// Bytes of the frames in the batch.
-    frame_bytes: usize,
     /// Whether the last datagram is shorter, so that none may follow it.
     closed: bool,
     batches: BatchSender,
@@ -375,13 +372,14 @@ impl BareCarrier {
         frame.write(behind).map_err(|_| Refusal::Lost)?;
         self.used = end;
         self.count = self.count.saturating_add(1);
-        self.frame_bytes = self.frame_bytes.saturating_add(frame.len);
         Ok(())
     }
 
-    /// Sends the batch. Returns how many datagrams the host refused.
-    fn send(&mut self) -> u64 {
-        let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
+    /// Sends the batch. Returns the datagrams that the host refused.
+    fn send(&mut self) -> LostDatagrams {
+        let Some(udp) = self.senders.sockets.get(self.at).cloned() else {
+            return LostDatagrams::default();
+        };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
         let stats = &self.stats;
         let mut of_address = false;
@@ -443,11 +441,12 @@ impl Carrier for BareCarrier {
             return 0;
         }
         let lost = self.send();
-        let sent = (self.count as u64).saturating_sub(lost);
-        let bytes = if lost == 0 { self.frame_bytes as u64 } else { 0 };
-        self.stats.add_transmitted(sent, bytes, sent);
-        (self.used, self.count, self.frame_bytes, self.closed) = (0, 0, 0, false);
-        lost
+        let sent = (self.count as u64).saturating_sub(lost.count);
+        let headers = sent.saturating_mul(self.header.map_or(0, |header| header.len()) as u64);
+        let bytes = self.used.saturating_sub(lost.bytes) as u64;
+        self.stats.add_transmitted(sent, bytes.saturating_sub(headers), sent);
+        (self.used, self.count, self.closed) = (0, 0, false);
+        lost.count
     }
 
     fn takes_offloads(&self) -> bool {

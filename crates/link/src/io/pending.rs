@@ -68,24 +68,26 @@ impl OpenRetry {
 /// Lookup state of one peer's name.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    /// When the name is resolved again.
+    /// When the name is resolved again: after an answer, or without one after [`LOOKUP_NS_MAX`].
     again_ns: u64,
     /// Pause after the next answer.
     pause_ns: u64,
-    /// Whether a lookup is in progress.
-    in_progress: bool,
 }
 
 impl Lookup {
     /// Returns the state of a name to resolve at once, or after the shortest pause.
     pub fn new(at_once: bool, now_ns: u64) -> Self {
         let again_ns = if at_once { now_ns } else { now_ns.saturating_add(LOOKUP_NS_MIN) };
-        Self { again_ns, pause_ns: LOOKUP_NS_MIN, in_progress: false }
+        Self { again_ns, pause_ns: LOOKUP_NS_MIN }
+    }
+
+    /// Schedules the next lookup for the case that this one gets no answer: its mailbox may be full.
+    fn asked(&mut self, now_ns: u64) {
+        self.again_ns = now_ns.saturating_add(LOOKUP_NS_MAX);
     }
 
     /// Schedules the next lookup after an answer.
     fn answered(&mut self, now_ns: u64) {
-        self.in_progress = false;
         self.again_ns = now_ns.saturating_add(self.pause_ns);
         self.pause_ns = self.pause_ns.saturating_mul(2).min(LOOKUP_NS_MAX);
     }
@@ -134,7 +136,7 @@ impl Links {
         let links = self.links.values();
         let due = links.flat_map(|link| {
             let opens = link.retry.as_ref().filter(|_| !link.spec.is_unresolved());
-            let lookup = link.lookup.as_ref().filter(|lookup| !lookup.in_progress);
+            let lookup = link.lookup.as_ref();
             [opens.map(|retry| retry.again_ns), lookup.map(|lookup| lookup.again_ns)]
         });
         due.flatten().min().unwrap_or(u64::MAX)
@@ -199,9 +201,7 @@ impl Links {
     fn look_up_due(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
         let due = |link: &super::service::LinkEntry| {
-            link.lookup
-                .as_ref()
-                .is_some_and(|lookup| !lookup.in_progress && lookup.again_ns <= now_ns)
+            link.lookup.as_ref().is_some_and(|lookup| lookup.again_ns <= now_ns)
         };
         let all: Vec<LinkId> =
             self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id).collect();
@@ -216,7 +216,7 @@ impl Links {
                 *lookup = Lookup::new(false, now_ns);
                 continue;
             }
-            lookup.in_progress = true;
+            lookup.asked(now_ns);
             let place = link.spec.remote_host.clone().unwrap_or_default();
             names::look_up(&place, resolver, move |answer| drop(sender.push((id, answer))));
         }
@@ -371,4 +371,18 @@ impl Links {
 pub(super) fn log_unopened(spec: &LinkSpec, error: &CommandError) {
     let link = spec.name.as_str();
     log::warn!(link, error:% = error; "cannot open a link: it stays down and is retried");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookup_without_an_answer_is_repeated() {
+        let mut lookup = Lookup::new(true, 1);
+        lookup.asked(1);
+        assert_eq!(lookup.again_ns, 1 + LOOKUP_NS_MAX);
+        lookup.answered(2);
+        assert_eq!(lookup.again_ns, 2 + LOOKUP_NS_MIN);
+    }
 }

@@ -330,6 +330,7 @@ impl Links {
         self.detach(now_ns, id);
         let Some(link) = self.links.remove(&id) else { return };
         self.claims.remove_link(&self.links, id, &link.spec.group);
+        self.claims.announce_after_close(&self.links, &mut self.sources, (link.source, now_ns));
         self.drop_unused_sources();
     }
 }

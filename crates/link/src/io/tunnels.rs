@@ -39,6 +39,7 @@ use causeway_fabric::udp::{Burst, Origin, Udp, UdpReceiver, canonical};
 use causeway_fabric::{Context, Progress, SourceProgress, cost};
 use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, traffic_class};
+use rustix::io::Errno;
 
 use super::addresses::place;
 use super::inbox::LinkInbox;
@@ -538,26 +539,33 @@ impl BatchOutput {
         let count = batch.datagrams() as u64;
         let (stats, too_long) = (&self.stats, &self.too_long);
         let mut of_address = false;
+        let (from, bytes) = (self.local_address.address(), (batch.bytes(), batch.segment()));
         let refused = |error: &io::Error, count| {
             of_address |= is_of_address(error);
-            let why = match rustix::io::Errno::from_io_error(error) {
-                Some(rustix::io::Errno::AGAIN) => Loss::NoRoom,
-                Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL) => {
-                    too_long.store(true, Ordering::Relaxed);
-                    Loss::TooBig
-                }
-                _ => Loss::Unreachable,
-            };
+            let why = loss(error, from.is_some());
+            if why == Loss::TooBig {
+                too_long.store(true, Ordering::Relaxed);
+            }
             stats.add_drops(why, count);
         };
-        let (from, bytes) = (self.local_address.address(), (batch.bytes(), batch.segment()));
         let origin = Origin { from, class: batch.class() };
         let lost = self.batches.send(&self.udp, to, origin, bytes, refused);
         if of_address && from.is_some() {
             self.local_address.forget();
         }
-        self.stats.add_transmitted(0, 0, count.saturating_sub(lost));
-        self.lost = self.lost.saturating_add(lost);
+        self.stats.add_transmitted(0, 0, count.saturating_sub(lost.count));
+        self.lost = self.lost.saturating_add(lost.count);
+    }
+}
+
+/// Returns the counter for a send error. With a source address (`has_source`), EINVAL means that the
+/// address is no longer the host's.
+fn loss(error: &io::Error, has_source: bool) -> Loss {
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN | Errno::NOBUFS) => Loss::NoRoom,
+        Some(Errno::MSGSIZE) => Loss::TooBig,
+        Some(Errno::INVAL) if !has_source => Loss::TooBig,
+        _ => Loss::Unreachable,
     }
 }
 
@@ -644,5 +652,19 @@ impl Carrier for SegmentCarrier {
 
     fn longest(&self) -> usize {
         self.0.packer.segment_max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn send_errors_of_a_lost_source_address_shorten_no_datagrams() {
+        let of = |errno: Errno, has_source| loss(&errno.into(), has_source);
+        assert_eq!(of(Errno::INVAL, true), Loss::Unreachable);
+        assert_eq!(of(Errno::INVAL, false), Loss::TooBig);
+        assert_eq!(of(Errno::MSGSIZE, true), Loss::TooBig);
+        assert_eq!(of(Errno::NOBUFS, false), Loss::NoRoom);
     }
 }

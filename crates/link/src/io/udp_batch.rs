@@ -29,6 +29,15 @@ pub struct BatchSender {
     pub(super) batches_left: u32,
 }
 
+/// Datagrams that the host refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LostDatagrams {
+    /// Their number.
+    pub count: u64,
+    /// Their bytes in all.
+    pub bytes: usize,
+}
+
 impl Default for BatchSender {
     fn default() -> Self {
         Self { single_from: usize::MAX, batches_left: 0 }
@@ -37,7 +46,7 @@ impl Default for BatchSender {
 
 impl BatchSender {
     /// Sends datagrams as [`Udp::send_as`] takes them. Calls `refused` with each error of the host
-    /// and the number of datagrams lost. Returns the total number lost.
+    /// and the number of datagrams lost. Returns all that are lost.
     pub fn send(
         &mut self,
         udp: &Udp,
@@ -45,26 +54,30 @@ impl BatchSender {
         origin: Origin,
         (bytes, segment): (&[u8], usize),
         mut refused: impl FnMut(&io::Error, u64),
-    ) -> u64 {
+    ) -> LostDatagrams {
         let segment = segment.max(1);
         let count = bytes.len().div_ceil(segment) as u64;
+        let all = LostDatagrams { count, bytes: bytes.len() };
         if count <= 1 || segment < self.single_from {
-            let Err(error) = udp.send_as(to, origin, bytes, segment) else { return 0 };
+            let Err(error) = udp.send_as(to, origin, bytes, segment) else {
+                return LostDatagrams::default();
+            };
             if count <= 1 || !is_batch_refusal(&error) {
                 refused(&error, count);
-                return count;
+                return all;
             }
         }
-        let mut lost = 0_u64;
+        let mut lost = LostDatagrams::default();
         for (nth, datagram) in (0..count).zip(bytes.chunks(segment)) {
             let Err(error) = udp.send_as(to, origin, datagram, datagram.len()) else { continue };
             if nth == 0 && Errno::from_io_error(&error) == Some(Errno::MSGSIZE) {
                 // Their length is refused, not their number: all but the last are as long.
                 refused(&error, count);
-                return count;
+                return all;
             }
             refused(&error, 1);
-            lost = lost.saturating_add(1);
+            lost.count = lost.count.saturating_add(1);
+            lost.bytes = lost.bytes.saturating_add(datagram.len());
         }
         if segment < self.single_from {
             (self.single_from, self.batches_left) = (segment, GSO_RETRY_BATCHES);

@@ -105,18 +105,20 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Records a fault of initiations with the peer's key. Reports it at most once per
-    /// [`HANDSHAKE_FAULT_NS`] (1 min).
+    /// Records a fault of initiations with the peer's key, unless the peer is behind by less than
+    /// [`HANDSHAKE_FAULT_NS`] (1 min). Reports it at most once in that time.
     fn report_fault(&mut self, now: u64, fault: HandshakeFault, sink: &mut Sink) {
+        // Small differences come from replays or from duplication in the network.
+        if matches!(fault, HandshakeFault::Behind(ns) if ns < HANDSHAKE_FAULT_NS) {
+            return;
+        }
         let same = |(known, at): &(HandshakeFault, u64)| {
             std::mem::discriminant(known) == std::mem::discriminant(&fault)
                 && now < at.saturating_add(HANDSHAKE_FAULT_NS)
         };
         let since = self.fault.filter(same).map(|(_, at)| at);
         self.fault = Some((fault, since.unwrap_or(now)));
-        // Small differences come from replays or from duplication in the network.
-        if since.is_some() || matches!(fault, HandshakeFault::Behind(ns) if ns < HANDSHAKE_FAULT_NS)
-        {
+        if since.is_some() {
             return;
         }
         let event = match fault {

@@ -334,3 +334,19 @@ fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
     world.run(300 * SECOND);
     assert!(world.tunnel(1).is_up() && world.tunnel(0).is_up());
 }
+
+#[test]
+fn a_clock_that_was_set_back_a_little_first_hides_no_day() {
+    let mut world = World::pair(35, false, 1_472);
+    for back in [30, 86_400] {
+        let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
+        world.restart(1);
+        world.add(1, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472 });
+        world.hosts[1].address = address(9);
+        world.wall -= back * SECOND;
+        world.run(20 * SECOND);
+        let named = world.seen(0, |what| matches!(what, EventKind::Behind(_)));
+        assert_eq!(named, usize::from(back > 60), "{back} s");
+    }
+    assert!(world.refusals(0, Refusal::Timestamp) > 1);
+}

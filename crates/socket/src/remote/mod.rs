@@ -14,7 +14,7 @@
 //! claims, as source.
 //!
 //! All runs in the thread of the shard. Datagrams are sent at the end of a turn
-//! ([`Peers::flush`]).
+//! (`Peers::flush`).
 //!
 //! | module | content |
 //! |---|---|

@@ -123,6 +123,7 @@ impl Carrier for RawCarrier {
 
     fn flush(&mut self) -> u64 {
         let (mut at, mut lost, mut calls) = (0_usize, 0_u64, 0_u64);
+        let mut lost_bytes = 0_usize;
         if let Some(socket) = self.socket.take() {
             while at < self.ends.len() {
                 calls = calls.saturating_add(1);
@@ -140,12 +141,17 @@ impl Carrier for RawCarrier {
                     _ => Loss::Unreachable,
                 };
                 self.stats.add_drops(why, 1);
+                let before = at.checked_sub(1).and_then(|before| self.ends.get(before));
+                let end = self.ends.get(at).copied().unwrap_or(0);
+                let len = end.saturating_sub(before.copied().unwrap_or(0));
+                lost_bytes = lost_bytes.saturating_add(len);
                 (at, lost) = (at.saturating_add(1), lost.saturating_add(1));
             }
         }
         let sent = (self.ends.len() as u64).saturating_sub(lost);
-        let bytes = self.used().saturating_sub(self.ends.len().saturating_mul(VNET_HEADER_BYTES));
-        self.stats.add_transmitted(sent, if lost == 0 { bytes as u64 } else { 0 }, calls);
+        let headers = sent.saturating_mul(VNET_HEADER_BYTES as u64);
+        let bytes = self.used().saturating_sub(lost_bytes) as u64;
+        self.stats.add_transmitted(sent, bytes.saturating_sub(headers), calls);
         self.ends.clear();
         lost
     }

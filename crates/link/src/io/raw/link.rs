@@ -19,13 +19,12 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use causeway_fabric::carrier::LinkStatus;
-use causeway_fabric::socket_buffers::set_receive_buffer;
+use causeway_fabric::socket_buffers::{set_receive_buffer, set_send_buffer};
 use causeway_fabric::{Context, LogLimit, Progress, ServiceWatch, SourceProgress, cost};
 use causeway_host::net::receiver::PacketReceiver;
 use causeway_host::net::rx_ring::Slots;
 use causeway_host::net::socket::{InterfaceError, PacketSocket};
 use causeway_wire::ethernet::{self, is_group};
-use rustix::net::sockopt;
 
 use super::super::inbox::LinkInbox;
 use super::super::limits::{RAW_ADDRESS_NS, RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
@@ -148,7 +147,7 @@ impl RawLink {
             Ok((socket, watch)) => {
                 let ring = self.inlet.open(&socket, Slots::SHORT);
                 set_receive_buffer(&socket, SOCKET_BYTES);
-                let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+                set_send_buffer(&socket, SOCKET_BYTES);
                 if let Err(error) = &ring {
                     let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
                     log::warn!(link, interface, error:%; "cannot create a receive ring: each frame takes a system call");
