@@ -1,8 +1,7 @@
 //! The client of the control socket: sends an HTTP/1.1 request and reads the reply.
 //!
 //! Each request connects anew and blocks the thread. The reply must be complete within the timeout
-//! of the client, counted from the beginning; a connect or a write that blocks takes at most the
-//! same time each. A reply has at most [`REPLY_BYTES_MAX`] bytes (64 MiB) and [`REPLY_HEADERS_MAX`]
+//! of the client, counted from the beginning: connect, writes and reads share it. A reply has at most [`REPLY_BYTES_MAX`] bytes (64 MiB) and [`REPLY_HEADERS_MAX`]
 //! (32) headers. A longer, malformed or incomplete reply is [`Error::Reply`]; a non-2xx status
 //! becomes the [`Error`] of its `kind`. Requests are not repeated: after a timeout or a lost
 //! connection, the daemon may have executed the command, or may still execute it.
@@ -35,8 +34,7 @@ use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
 pub struct ControlClient {
     /// The control socket.
     path: PathBuf,
-    /// Time within which the reply must be complete; also the longest time of the connect and of
-    /// each write.
+    /// Time within which the reply must be complete, counted from the connect.
     timeout: Duration,
 }
 
@@ -129,7 +127,7 @@ impl ControlClient {
         );
         // A daemon that refuses early may close before it has read the request; its reply has the
         // reason.
-        let sent = stream.write_all(request.as_bytes());
+        let sent = write_until(&mut stream, request.as_bytes(), deadline);
         let reply = self.read(&mut stream, deadline)?;
         if let (Err(error), true) = (sent, reply.is_empty()) {
             return Err(self.lost(error));
@@ -184,7 +182,36 @@ impl ControlClient {
     }
 }
 
-/// Connects to a Unix stream socket within `limit`, which also bounds later writes.
+/// Most bytes of one write: the kernel waits for room at most once in it.
+const WRITE_BYTES: usize = 16 * 1024;
+
+/// Writes all bytes to a socket, at the latest at `deadline`.
+///
+/// # Errors
+/// Those of write(2); `WouldBlock` after `deadline`.
+pub fn write_until(
+    stream: &mut UnixStream,
+    mut bytes: &[u8],
+    deadline: Instant,
+) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        // Less than 1 us would be no limit.
+        stream.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.write(&bytes[..bytes.len().min(WRITE_BYTES)]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Connects to a Unix stream socket within `limit`, which bounds later writes of the caller too.
 ///
 /// # Errors
 /// Those of socket(2) and connect(2); `WouldBlock` after `limit`.
@@ -294,6 +321,16 @@ mod tests {
         assert_eq!((gone.status(), gone.to_string().as_str()), (3, "port \"x\" does not exist"));
         let taken = r#"{"error":{"kind":"conflict","message":"is there"}}"#;
         assert_eq!(error(&format!("HTTP/1.1 409 Conflict\r\n\r\n{taken}")).status(), 1);
+    }
+
+    #[test]
+    fn hostile_daemon_that_reads_slowly_does_not_prolong_a_request() {
+        let (mut near, _far) = UnixStream::pair().unwrap();
+        near.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let error = write_until(&mut near, &vec![0; 8 << 20], deadline).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(write_until(&mut near, &[0], deadline).is_err(), "no time is left");
     }
 
     #[test]

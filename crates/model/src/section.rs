@@ -7,7 +7,7 @@
 //!
 //! Objects that a client adds while the daemon runs are kept in the state file if the section lists
 //! them ([`SectionDefinition::list`]); a refusal of such an object does not end the start. Two
-//! tables with the same `name` are the same object.
+//! tables with the same `name` are the same object; a file that has both is refused.
 //!
 //! `POST /v1/apply` checks the tables. It changes the objects of sections that can be listed and
 //! deleted ([`SectionDefinition::delete`]); it ignores others until the daemon starts again. A file
@@ -41,7 +41,8 @@ pub struct SectionDefinition {
     /// Lists the objects that exist, for the state file and `causeway config export`. Objects of a
     /// section without it are neither kept nor exported.
     pub list: Option<TableLister>,
-    /// Returns the request that deletes the object of a table. `causeway apply` changes the objects
+    /// Returns the request that deletes the object of a table; its answer is `()`, and requests that
+    /// delete different objects print differently by [`std::fmt::Debug`]. `causeway apply` changes the objects
     /// of a section with it, and ignores those of other sections until the next start.
     pub delete: Option<TableReader>,
 }

@@ -4,7 +4,7 @@
 //! `export` prints the daemon's TOML. `diff` sends a file (at most [`FILE_BYTES_MAX`] bytes (4
 //! MiB), `-` is stdin, by default the file that the daemon names) to `POST /v1/config/diff` and
 //! prints a line for each difference. Its exit status is that of diff(1): 0 without differences, 1
-//! with differences or if the output cannot be written, 2 and more for other trouble. Neither verb
+//! with differences, 2 and more for trouble, also if the output cannot be written. Neither verb
 //! changes anything.
 //!
 //! The file is read by the tool, with the rights of its user. `commands::run` is the caller.
@@ -28,7 +28,8 @@ pub fn run(cx: &CommandContext, verb: ConfigVerb) -> Result<()> {
         }
         // Status 1 is a difference, as that of diff(1).
         ConfigVerb::Diff { file } => diff(cx, file).map_err(|error| match error {
-            Error::Differs | Error::Output { .. } => error,
+            Error::Differs => error,
+            error if error.is_closed_pipe() => error,
             error if error.status() == 1 => Error::Usage(error.to_string()),
             error => error,
         }),

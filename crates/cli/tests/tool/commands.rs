@@ -307,6 +307,11 @@ fn config_export_and_diff_print_the_running_state() {
     assert_eq!(host.json("config export -j")["toml"], toml);
     let (status, out, error) = causeway(&host.0.socket, "config diff");
     assert_eq!((status, error.as_str()), (1, ""));
+    // Status 1 would be a difference.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut unwritten = Command::new(env!("CARGO_BIN_EXE_causeway"));
+    unwritten.env("CAUSEWAY_CONTROL", &host.0.socket).args(["config", "diff"]).stdout(full);
+    assert_eq!(unwritten.status().unwrap().code(), Some(2));
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].starts_with("+ port e: ") && !lines[0].ends_with("(kept)"), "{out}");
     assert!(lines[1].starts_with("+ port n: ") && lines[1].ends_with("   (kept)"), "{out}");

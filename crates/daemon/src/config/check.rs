@@ -9,7 +9,7 @@
 //! Limits of a file: 1,024 groups, ports and links each, 4,096 rules and 16,384 routes
 //! ([`causeway_model::limits`]); a longer list is a problem of the file. Names of groups, ports and
 //! links, socket paths and the addresses of a group must be unique; a rule must not name two
-//! groups. Objects of services' sections are not compared with each other.
+//! groups. Of a service's section, only names are compared.
 //!
 //! `config::read` calls it last, in its thread; without problems the values become the `Config`.
 
@@ -24,11 +24,12 @@ use causeway_model::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES
 use causeway_model::schema::nearest;
 use causeway_model::settings::ControlSettings;
 use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use serde_json::Value;
 
-use super::DaemonConfig;
 use super::file_value::FileValue;
 use super::problem::{Problems, line_of};
 use super::sockets;
+use super::{ConfigObject, DaemonConfig};
 use causeway_model::draft::LinkDraft;
 
 /// All tables of the file.
@@ -148,6 +149,18 @@ pub fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mu
     if let Some(first_over) = list.get(max) {
         let (whole, n) = (first_over.whole.clone(), list.len());
         problems.add(whole, format!("{n} tables {title}: expected at most {max}"));
+    }
+}
+
+/// Reports names that several tables of a service's section have.
+pub fn unique_objects(source: &str, found: &[FileValue<ConfigObject>], problems: &mut Problems) {
+    let mut names = UniqueValues::new(source);
+    for object in found {
+        let ConfigObject { section, values } = &object.value;
+        if let Some(name) = values.get("name").and_then(Value::as_str) {
+            let shown = |name: &String| format!("{} {name}", section.name);
+            names.insert("name", &name.to_owned(), object.span("name"), problems, shown);
+        }
     }
 }
 

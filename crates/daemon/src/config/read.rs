@@ -81,7 +81,7 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         .parse_valid(ControlSettings::read, &mut problems);
     let metrics = TomlTable::optional("[metrics]", document.get("metrics"), &mut problems)
         .parse_valid(MetricsSettings::read, &mut problems);
-    let objects = objects(&document, around, &mut problems);
+    let objects = objects(source, &document, around, &mut problems);
     let found = ParsedFile { daemon, groups, ports, rules, links, routes, control };
     check::check(source, &found, &mut problems);
     if !problems.is_empty() {
@@ -120,6 +120,7 @@ fn check_names(document: &DeTable<'_>, around: &ConfigContext, problems: &mut Pr
 
 /// Reads the tables of the sections that services registered.
 fn objects(
+    source: &str,
     document: &DeTable<'_>,
     around: &ConfigContext,
     problems: &mut Problems,
@@ -137,6 +138,7 @@ fn objects(
             .filter_map(|table| table.parse(read, problems))
             .collect();
         check::too_many(section.title, &found, SECTION_TABLES_MAX, problems);
+        check::unique_objects(source, &found, problems);
         objects.extend(values(found));
     }
     objects

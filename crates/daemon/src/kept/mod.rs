@@ -14,8 +14,8 @@
 //!
 //! A command that adds or deletes a group, rule, port, link or route is executed under a lock, so
 //! that the order of changes here is that of the fabric. A refused command changes nothing here,
-//! with one exception: the deletion of a port that only the state file has removes it there, and
-//! succeeds. Disk writes happen in the thread `state`; a reply of the control API
+//! with one exception: the deletion of an object with a name that only the state file has removes
+//! it there, and succeeds. Disk writes happen in the thread `state`; a reply of the control API
 //! ([`ChangeScope::finish`]) and [`Kept::close`] wait for them, at most 4 s. Without a usable state
 //! file, commands are executed, and the reply of the control API says that the change is lost when
 //! causewayd ends. Services are known by their sections only: `[[SECTION]]` objects are listed anew
@@ -164,7 +164,37 @@ impl Kept {
         if !is_followed(&request) {
             lock(touched).service = true;
         }
-        self.inner.call(Command::Service(request))
+        let waiting = self.retained_of(&request);
+        match self.inner.call(Command::Service(request)) {
+            Err(error @ CommandError::NotFound { .. }) => {
+                let gone = waiting.filter(|key| self.drop_waiting(key, touched));
+                gone.map(|_| done_by_service()).ok_or(error)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Returns the object of a registered section that only the state file has and that a request
+    /// deletes.
+    fn retained_of(&self, request: &ServiceRequest) -> Option<ObjectKey> {
+        let deletes = |table: &&ObjectTable| {
+            let section = self.sections.iter().find(|section| section.name == table.key.section);
+            let delete = section.and_then(|section| section.delete);
+            let own = delete.and_then(|delete| delete(&table.values).ok());
+            // Requests of one type that print alike delete the same object.
+            own.is_some_and(|own| {
+                own.name() == request.name() && format!("{own:?}") == format!("{request:?}")
+            })
+        };
+        let objects = lock(&self.objects);
+        objects.retained().iter().find(deletes).map(|table| table.key.clone())
+    }
+
+    /// Drops an object that only the state file has. Returns whether there was one.
+    fn drop_waiting(&self, key: &ObjectKey, touched: &Mutex<Touched>) -> bool {
+        let is_dropped = lock(&self.objects).drop_retained(key);
+        lock(touched).changed |= is_dropped;
+        is_dropped
     }
 
     /// Executes a command that changes an object; `follow` returns the change of an answer.
@@ -175,20 +205,23 @@ impl Kept {
         touched: &Mutex<Touched>,
         follow: impl FnOnce(Answer) -> (Answer, Option<Change>),
     ) -> Result<Answer, CommandError> {
-        let gone = match &command {
-            Command::PortDel(name) => Some(key("port", name)),
-            _ => None,
-        };
         let mut objects = lock(&self.objects);
-        let answer = match (self.inner.call(command), gone) {
-            // Only the state file has the port: the host refused it at the start.
-            (Err(CommandError::NotFound { .. }), Some(gone)) if objects.drop_retained(&gone) => {
+        let is_service = matches!(command, Command::Service(_));
+        let answer = self.inner.call(command);
+        let is_missing = matches!(answer, Err(CommandError::NotFound { .. }));
+        let (answer, change) = match answer {
+            Ok(answer) => follow(answer),
+            Err(error) => {
+                let (_, change) = follow(Answer::Done);
+                let Some(Change::Delete(gone)) = change else { return Err(error) };
+                // Only the state file has the object: the host refused it at the start.
+                if !is_missing || !objects.drop_retained(&gone) {
+                    return Err(error);
+                }
                 lock(touched).changed = true;
-                return Ok(Answer::Done);
+                return Ok(if is_service { done_by_service() } else { Answer::Done });
             }
-            (answer, _) => answer?,
         };
-        let (answer, change) = follow(answer);
         if let Some(change) = change
             && !*lock(&self.is_closed)
         {
@@ -444,6 +477,11 @@ fn key(section: &'static str, name: &Name) -> ObjectKey {
 
 fn delete(section: &'static str, name: &Name) -> Change {
     Change::Delete(key(section, name))
+}
+
+/// Returns the answer of a service to a request that deletes an object.
+fn done_by_service() -> Answer {
+    Answer::Service(ServiceResponse::new::<links::Delete>(()))
 }
 
 /// Returns the answer to [`routes::Add`] with its change.

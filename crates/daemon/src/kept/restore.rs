@@ -286,10 +286,14 @@ impl Kept {
         match (result, table) {
             (Ok(()), _) => restored.added += 1,
             (Err(error @ CommandError::Host(_)), Some(table)) => {
+                let delete = match table.key.section {
+                    "route" => "stop causewayd and delete its table in the state file",
+                    _ => "delete it with causeway",
+                };
                 log::warn!(
                     error:% = error;
                     "{what} of the state file cannot be added now; the next start of causewayd tries \
-                     again: correct the cause and restart, or delete it with causeway"
+                     again: correct the cause and restart, or {delete}"
                 );
                 restored.waiting += 1;
                 lock(&self.objects).retain(table.clone());

@@ -1,6 +1,7 @@
 //! `[[forward]]` in the daemon: the configuration, the state file, `apply`, reports and metrics.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -211,4 +212,34 @@ fn forwards_show_what_a_single_forwarder_reports() {
     assert_eq!(host.send("POST", "/v1/forwarder", &ends).0, 200);
     assert_eq!(state("a").0, "no-forwarder");
     assert_eq!(host.report(2, json!([])).0, 200, "the next forwarder");
+}
+
+#[test]
+fn forward_that_only_the_state_file_has_can_be_deleted() {
+    let host = Host::start("");
+    let forward = json!({ "name": "f", "from": "tcp:127.0.0.1:8443", "to": "vsock:vm1:443" });
+    assert_eq!(host.send("POST", "/v1/forwards", &forward).0, 201);
+    // It returns at the next start.
+    assert_eq!(host.send("DELETE", "/v1/forwards/f?ephemeral", &Value::Null).0, 204);
+    let state = || std::fs::read_to_string(host.dir.file("state.toml")).unwrap();
+    assert!(state().contains("name = \"f\""), "{}", state());
+    assert_eq!(host.send("GET", "/v1/forwards/f", &Value::Null).0, 404);
+    assert_eq!(host.send("DELETE", "/v1/forwards/g", &Value::Null).0, 404);
+    assert!(state().contains("name = \"f\""), "{}", state());
+    assert_eq!(host.send("DELETE", "/v1/forwards/f", &Value::Null).0, 204);
+    assert!(!state().contains("name = \"f\""), "{}", state());
+    assert_eq!(host.send("DELETE", "/v1/forwards/f", &Value::Null).0, 404);
+}
+
+#[test]
+fn forwards_of_one_name_in_a_file_are_refused() {
+    let host = Host { dir: Dir::new(), daemon: None };
+    let (one, two) = (table("f", 8001, "vsock:vm1:80"), table("f", 8002, "vsock:vm1:81"));
+    std::fs::write(host.file(), host.text(&(one + &two))).unwrap();
+    let mut check = Command::new(CAUSEWAYD);
+    check.arg("--check-config").arg("--config").arg(host.file());
+    let output = check.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("forward f on line 17 is already defined on line 13"), "{text}");
 }

@@ -432,6 +432,26 @@ fn state_object_that_the_host_refuses_waits_for_the_next_start() {
     assert_eq!(send(&host.dir.file("control.sock"), "DELETE", "/v1/ports/w", "").0, 404);
 }
 
+#[test]
+fn state_object_that_was_deleted_until_the_next_start_can_be_deleted_for_good() {
+    let mut host = Host::new(LISTED);
+    host.start();
+    host.change("POST", "/v1/groups", &json!({ "name": "red" }));
+    let link = json!({ "name": "far", "group": "red", "kind": "vnet", "remote": "127.0.0.2",
+        "local": format!("{}:47894", own_address()) });
+    host.change("POST", "/v1/links", &link);
+    let paths = ["/v1/links/far", "/v1/groups/red"];
+    for path in paths {
+        host.change("DELETE", &format!("{path}?ephemeral"), &Value::Null);
+    }
+    assert!(host.state().contains("\"far\"") && host.state().contains("\"red\""));
+    for path in paths {
+        host.change("DELETE", path, &Value::Null);
+        assert_eq!(send(&host.dir.file("control.sock"), "DELETE", path, "").0, 404, "{path}");
+    }
+    assert!(!host.state().contains("\"far\"") && !host.state().contains("\"red\""));
+}
+
 /// Sends a random change, which may be refused.
 fn random_change(socket: &Path, random: &mut impl FnMut(usize) -> usize) {
     let name = format!("o{}", random(6));

@@ -16,7 +16,7 @@
 //! one after the other, waits for at most `--timeout` for the connect and as long for the answer,
 //! and is given up at once: the NIC has no endpoint of this process afterwards.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use serde::Serialize;
 use super::CommandContext;
 use super::provider::absolute;
 use crate::args::MpiChoice;
-use crate::client::{connect_within, view};
+use crate::client::{connect_within, view, write_until};
 use crate::error::{Error, Result};
 use crate::view::{PortView, cell};
 
@@ -244,7 +244,8 @@ fn beside(folder: &Path) -> Vec<PathBuf> {
 /// the NIC.
 fn attach(nic: &Nic, limit: Duration) -> std::result::Result<String, Refusal> {
     let (label, user) = (nic.label(), rustix::process::geteuid().as_raw());
-    let reply = connect_within(&nic.socket, limit).and_then(|socket| greet(socket, limit));
+    let deadline = Instant::now() + limit;
+    let reply = connect_within(&nic.socket, limit).and_then(|socket| greet(socket, deadline));
     let bytes = match reply {
         Ok(Some(bytes)) => bytes,
         Ok(None) => {
@@ -287,14 +288,15 @@ fn unusable(nic: &Nic, error: &std::io::Error, limit: Duration) -> Error {
 }
 
 /// Greets the daemon and returns its answer; `None` if it closes the connection instead.
-fn greet(mut socket: UnixStream, limit: Duration) -> std::io::Result<Option<[u8; MESSAGE_BYTES]>> {
-    let deadline = Instant::now() + limit;
-    socket.set_write_timeout(Some(limit))?;
+fn greet(
+    mut socket: UnixStream,
+    deadline: Instant,
+) -> std::io::Result<Option<[u8; MESSAGE_BYTES]>> {
     let hello = ClientMessage::Hello { version: VERSION, direct: 0 }.emit();
     let is_closed = |error: &std::io::Error| {
         matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
     };
-    match socket.write_all(&hello) {
+    match write_until(&mut socket, &hello, deadline) {
         Err(error) if is_closed(&error) => return Ok(None),
         sent => sent?,
     }
