@@ -95,7 +95,7 @@ pub struct Listing {
 
 /// The outcome of a transaction.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The write has its effect, at this revision.
     Done(u64),
     /// The key has another revision: its present content.
@@ -258,7 +258,7 @@ impl Etcd {
     ///
     /// # Errors
     /// etcd does not answer or refuses.
-    pub fn write(&mut self, site: &Name, write: &Write) -> Result<Outcome> {
+    pub fn write(&mut self, site: &Name, write: &Write) -> Result<WriteOutcome> {
         let path = write.key.path(site);
         let key = encoded(&path);
         let done = match &write.value {
@@ -276,11 +276,11 @@ impl Etcd {
         let answer = self.call("/v3/kv/txn", &body)?;
         let revision = number(at(&answer, "/header/revision"));
         if at(&answer, "/succeeded").as_bool() == Some(true) {
-            return Ok(Outcome::Done(revision));
+            return Ok(WriteOutcome::Done(revision));
         }
         let now = event_of(at(&answer, "/responses/0/response_range/kvs/0"));
         let absent = KeyEvent { key: path.into_bytes(), value: None, revision };
-        Ok(Outcome::Failed(now.unwrap_or(absent)))
+        Ok(WriteOutcome::Failed(now.unwrap_or(absent)))
     }
 
     /// Writes a key, with a lease if one is given.

@@ -28,7 +28,7 @@ use causeway_model::{
     ClusterUpdate, Name, RemoteAddress,
 };
 
-use crate::client::{Etcd, EtcdError, Outcome, WatchMessage};
+use crate::client::{Etcd, EtcdError, WatchMessage, WriteOutcome};
 use crate::control::{self, ControlError};
 use crate::limits::{
     CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, KEEPALIVE, LOCAL_WAIT, MESSAGES_MAX, PROBE,
@@ -380,11 +380,11 @@ impl Process {
         for write in self.claimer.writes(&mut self.replica, &self.signing, wall()) {
             let site = &self.settings.site;
             let event = match self.etcd.write(site, &write)? {
-                Outcome::Done(revision) => {
+                WriteOutcome::Done(revision) => {
                     let (key, value) = (write.key.path(site).into_bytes(), write.value);
                     KeyEvent { key, value, revision }
                 }
-                Outcome::Failed(now) => now,
+                WriteOutcome::Failed(now) => now,
             };
             // The watch has earlier revisions yet to deliver; that of etcd is not followed here.
             let revision = self.replica.revision();

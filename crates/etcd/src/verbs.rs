@@ -9,7 +9,7 @@ use causeway_cluster::{EvictionRecord, GroupRecord, RecordKey, Write, key};
 use causeway_model::Name;
 use serde_json::{Map, Value, json};
 
-use crate::client::{Etcd, EtcdError, Outcome, at};
+use crate::client::{Etcd, EtcdError, WriteOutcome, at};
 use crate::limits::SNAPSHOT_BYTES_MAX;
 
 /// A failed verb.
@@ -65,8 +65,8 @@ pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(
     let value = Some(GroupRecord { v: VERSION, vni }.write());
     let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };
     match etcd.write(site, &write)? {
-        Outcome::Done(_) => Ok(()),
-        Outcome::Failed(_) => {
+        WriteOutcome::Done(_) => Ok(()),
+        WriteOutcome::Failed(_) => {
             Err(VerbError::Conflict(format!("group {name} was changed meanwhile: try again")))
         }
     }
@@ -155,7 +155,7 @@ pub fn import(etcd: &mut Etcd, site: &Name, file: &Path) -> Result<usize, VerbEr
             continue;
         }
         let write = Write { key, value: Some(value.to_string().into_bytes()), expected: 0 };
-        if let Outcome::Done(_) = etcd.write(site, &write)? {
+        if let WriteOutcome::Done(_) = etcd.write(site, &write)? {
             count = count.saturating_add(1);
         }
     }
