@@ -148,7 +148,8 @@ pub fn run(data: &[u8]) {
 
 /// Returns inputs that reach each choice.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let step =
-        |kind: u8| (0..60).map(move |at: u8| if at % 7 == 0 { kind } else { at.wrapping_mul(37) });
+    let step = |kind: u8| {
+        (0..60).map(move |at: u8| if at.is_multiple_of(7) { kind } else { at.wrapping_mul(37) })
+    };
     (0..8).map(|kind| step(kind).collect()).collect()
 }

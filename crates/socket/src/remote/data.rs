@@ -1,10 +1,24 @@
 //! Messages of connections: packets of a guest to the peer, and messages of the peer to the guest.
 //!
+//! `crate::transmit` calls [`Socket::data_to_peer`] for the data of a guest's packet,
+//! `Socket::schedule_side` calls [`Socket::signal_peer`] for packets without data, and
+//! `super::serve` calls `process_message` for each whole message of a channel. All of it runs on the
+//! dispatcher's thread of the shard. Messages are queued in the session of the peer; its datagrams
+//! leave at the end of the turn.
+//!
+//! A guest's transmit ring stops while 4 MiB of it are not acknowledged by the peer's daemon. Data of
+//! a peer that a guest has no buffers for is staged, at most 4 MiB for each port; beyond, the
+//! connection is reset. A message that breaks the protocol resets its connection; one for an unknown
+//! channel closes that channel, unless it is a request, which opens a connection. Without the peer's
+//! session nothing is sent.
+//!
 //! # Budget
-//! Towards the peer, data is copied from the guest's descriptors into the channel, and from there
-//! into a datagram, which the link seals. From the peer, data is copied from the opened datagram into
-//! the buffer of messages, and from there into the guest's buffers; data for which the guest has no
-//! buffers is copied once more. A message has 12 bytes besides its data, a packet 10 and a piece 11.
+//! Towards the peer, data is copied three times before the link seals it: from the guest's
+//! descriptors into a buffer, into the channel of the session, and into a datagram. From the peer,
+//! data is copied from the opened datagram into the buffer of messages, and from there into the
+//! guest's buffers; a message that crosses in several parts, and data for which the guest has no
+//! buffers, are copied once more each. A message has 12 bytes besides its data, a datagram of the
+//! session 10, and each part of a message in it 11.
 
 use causeway_fabric::carrier::LinkId;
 use causeway_fabric::{Context, PortId, cost};
