@@ -357,10 +357,11 @@ impl Links {
         }
         (link.source, link.tunnel) = (NO_SOURCE, None);
         link.retry = Some(OpenRetry::for_reopen(cx.now_ns));
-        // The old carrier holds the socket; its address is free once the group has dropped the
-        // carrier.
-        if link.inbox.to.push_critical(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {
-            log::error!(link = link.spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
+        // The old carriers hold the socket; its address is free once the group has dropped them.
+        for to in [Some(&link.inbox.to), link.inbox.segments.as_ref()].into_iter().flatten() {
+            if to.push_critical(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {
+                log::error!(link = link.spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
+            }
         }
         self.drop_unused_sources();
         self.pending_ns = self.pending_deadline();
