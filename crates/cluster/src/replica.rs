@@ -12,7 +12,7 @@
 //! | deletion of a claim | the claim stays, *missing*, until its host claims anew; collected after 1 h |
 //! | deletion of a group | the group is no longer shared |
 //! | eviction of a host | its record and claims are ignored |
-//! | more than 20 % of the records gone in one step, and at least 5 | removals are held, and alarmed |
+//! | more than 20 % of the records gone in one step, and at least 5; all groups; everything | removals are held, and alarmed |
 //!
 //! A refused record changes nothing and is counted. The type performs no I/O and reads no clock:
 //! `wall` is the time of day in ns since 1970. Runs in the caller's thread.
@@ -177,12 +177,13 @@ impl Replica {
 
     /// Applies events of a watch, in the order of their arrival; `revision` is that of etcd.
     pub fn apply(&mut self, events: &[KeyEvent], revision: u64, wall: u64) {
-        let is_loss = |event: &&KeyEvent| {
-            let key = RecordKey::parse(&self.site, &event.key);
-            event.value.is_none() && key.is_ok_and(|key| self.is_present(&key))
-        };
         let floor = self.floor;
-        self.engage_brake(events.iter().filter(is_loss).count());
+        let deletions = events.iter().filter(|event| event.value.is_none());
+        let lost: BTreeSet<RecordKey> = deletions
+            .filter_map(|event| RecordKey::parse(&self.site, &event.key).ok())
+            .filter(|key| self.is_present(key))
+            .collect();
+        self.engage_brake(&lost, false);
         for event in events.iter().filter(|event| event.revision > floor) {
             self.event(event, wall);
         }
@@ -196,9 +197,9 @@ impl Replica {
     pub fn list(&mut self, items: &[KeyEvent], revision: u64, wall: u64) {
         let parse = |item: &KeyEvent| RecordKey::parse(&self.site, &item.key).ok();
         let listed: BTreeSet<RecordKey> = items.iter().filter_map(parse).collect();
-        let lost: Vec<RecordKey> =
+        let lost: BTreeSet<RecordKey> =
             self.present().into_iter().filter(|key| !listed.contains(key)).collect();
-        self.engage_brake(lost.len());
+        self.engage_brake(&lost, listed.is_empty());
         self.stored.clear();
         for key in lost {
             self.delete(&key, wall);
@@ -281,26 +282,33 @@ impl Replica {
         }
     }
 
-    /// Holds removals if more records disappear in one step than the limits permit.
-    fn engage_brake(&mut self, lost: usize) {
-        if lost < BRAKE_RECORDS_MIN {
+    /// Holds removals if more records disappear in one step than the limits permit, if every group
+    /// disappears, or if nothing is left: in a small site a wipe has fewer records than the limit.
+    fn engage_brake(&mut self, lost: &BTreeSet<RecordKey>, is_empty: bool) {
+        if lost.is_empty() {
             return;
         }
-        let all = self.present().len();
-        if lost.saturating_mul(100) > all.saturating_mul(BRAKE_PERCENT) {
+        let is_group = |key: &&RecordKey| matches!(key, RecordKey::Group(_));
+        let lost_groups = lost.iter().filter(is_group).count();
+        let groups = self.groups.len().saturating_sub(self.held_groups.len());
+        let is_wipe = is_empty || lost_groups > 0 && lost_groups == groups;
+        let (lost, all) = (lost.len(), self.present().len());
+        let is_large = lost >= BRAKE_RECORDS_MIN
+            && lost.saturating_mul(100) > all.saturating_mul(BRAKE_PERCENT);
+        if is_wipe || is_large {
             self.brake = Some((lost, all));
             self.count("removals_held_total");
             self.bump();
         }
     }
 
-    /// Ends the hold when the records are back.
+    /// Ends the hold when the records are back: all groups, and most claims. Hosts claim anew by
+    /// themselves, but only an operator shares groups again, and their loss deletes all links.
     fn release_if_restored(&mut self) {
-        if self.brake.is_none() {
+        if self.brake.is_none() || !self.held_groups.is_empty() {
             return;
         }
         let missing = self.claims.values().filter(|claim| claim.missing_since.is_some()).count();
-        let missing = missing.saturating_add(self.held_groups.len());
         let all = self.claims.len().saturating_add(self.groups.len());
         if missing.saturating_mul(100) <= all.saturating_mul(BRAKE_PERCENT) {
             self.release();

@@ -9,7 +9,7 @@ use causeway_cluster::{
     ClaimRecord, Claimer, GroupRecord, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, Write,
     key,
 };
-use causeway_model::{AddressKind, ClusterAddress, LocalAddress, Name};
+use causeway_model::{AddressKind, ClusterAddress, LocalAddress, Name, PublicKeyText};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -45,6 +45,12 @@ fn address(number: u8) -> ClusterAddress {
     let group = "blue".parse().unwrap();
     let address = format!("52:54:00:00:00:{number:02x}");
     ClusterAddress { kind: AddressKind::Mac, group, address }
+}
+
+/// Returns the public key of a host's tunnels.
+fn tunnel_key(host: &Name) -> PublicKeyText {
+    let digit = host.as_str().chars().next_back().unwrap();
+    format!("{digit}{}=", "A".repeat(42)).parse().unwrap()
 }
 
 fn path(key: &RecordKey) -> String {
@@ -124,15 +130,21 @@ impl Host {
     }
 
     fn record(&self) -> Vec<u8> {
-        let record = HostRecord {
+        self.record_with(|_| {})
+    }
+
+    /// Returns the signed record of the host, with changed fields.
+    fn record_with(&self, change: impl FnOnce(&mut HostRecord)) -> Vec<u8> {
+        let mut record = HostRecord {
             v: VERSION,
-            key: format!("{}=", "A".repeat(43)).parse().unwrap(),
+            key: tunnel_key(&self.name),
             signing_key: self.key.public(),
             endpoints: vec!["192.0.2.1:51871".parse().unwrap()],
             epoch: 1,
             groups: vec!["blue".parse().unwrap()],
             signature: Signature::none(),
         };
+        change(&mut record);
         record.sign(&site(), &self.name, &self.key).write()
     }
 
@@ -337,5 +349,67 @@ fn site_converges_under_loss_duplication_and_forgery() {
     let seeds = std::env::var("CAUSEWAY_SEEDS").ok().and_then(|text| text.parse().ok());
     for seed in 0..seeds.unwrap_or(60) {
         run(seed, 250);
+    }
+}
+
+/// Returns a site of two hosts with a number of guests each, which know each other.
+fn site_of_two(guests: u8, wall: u64) -> (Vec<Host>, Store) {
+    let mut hosts: Vec<Host> = (0..2).map(Host::new).collect();
+    let mut store = Store::default();
+    put_site(&mut store, &hosts);
+    for (number, host) in hosts.iter_mut().enumerate() {
+        let first = guests * number as u8;
+        host.local.extend((first..first + guests).map(|guest| (guest, wall)));
+    }
+    exchange(&mut hosts, &mut store, wall);
+    (hosts, store)
+}
+
+/// Lets each host list and write, twice.
+fn exchange(hosts: &mut [Host], store: &mut Store, wall: u64) {
+    for _ in 0..2 {
+        for host in &mut *hosts {
+            host.list(store, wall);
+            host.write(store, None, wall);
+        }
+    }
+}
+
+#[test]
+fn site_wipe_keeps_groups_after_the_claims_are_back() {
+    for guests in [0, 1, 4, 50] {
+        for is_listed in [false, true] {
+            let mut wall = 1_000 * SECOND;
+            let (mut hosts, mut store) = site_of_two(guests, wall);
+            hosts.iter_mut().for_each(|host| host.list(&store, wall));
+            let before = store.events.len();
+            for key in store.keys.keys().cloned().collect::<Vec<_>>() {
+                store.delete(&key);
+            }
+            for host in &mut hosts {
+                if is_listed {
+                    host.list(&store, wall);
+                } else {
+                    host.replica.apply(&store.events[before..], store.revision, wall);
+                }
+                assert!(host.replica.alarm().is_some(), "{guests} guests");
+            }
+            // Hosts write their records and claims anew: only the group is missing.
+            for host in &hosts {
+                store.put(path(&RecordKey::Host(host.name.clone())), host.record());
+            }
+            for _ in 0..4 {
+                wall += SECOND;
+                exchange(&mut hosts, &mut store, wall);
+            }
+            for host in &hosts {
+                assert!(host.replica.alarm().is_some(), "{guests} guests: the hold has ended");
+                assert_eq!(host.replica.hosts()[0].groups.len(), 1, "{guests} guests");
+                assert_eq!(host.replica.addresses().len(), usize::from(guests));
+            }
+            put_site(&mut store, &[]);
+            exchange(&mut hosts, &mut store, wall);
+            assert!(hosts.iter().all(|host| host.replica.alarm().is_none()), "{guests} guests");
+        }
     }
 }

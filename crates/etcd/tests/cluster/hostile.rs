@@ -1,5 +1,7 @@
 //! Hostile records, and a wipe of etcd.
 
+use std::time::Duration;
+
 use causeway_cluster::{ClaimRecord, SigningKey};
 use causeway_etcd::client::Etcd;
 use causeway_etcd::stream::Security;
@@ -63,6 +65,10 @@ fn cluster_refuses_hostile_records_and_survives_a_wipe() {
     etcd.put(&format!("{PREFIX}mac/../x"), b"x", None).unwrap();
 
     // A wipe: removals are held, traffic goes on, and every host claims anew.
+    let _others: Vec<_> = (1..4).flat_map(|guest| [a.attach(guest), b.attach(guest)]).collect();
+    let is_all = |all: &Value| all.as_array().is_some_and(|all| all.len() == 4);
+    a.await_view("/v1/cluster/addresses", is_all);
+    b.await_view("/v1/cluster/addresses", is_all);
     server.wipe(PREFIX);
     let has_alarm = |view: &Value| view["status"]["alarm"].as_str().is_some_and(|s| !s.is_empty());
     a.await_view("/v1/cluster", has_alarm);
@@ -70,8 +76,12 @@ fn cluster_refuses_hostile_records_and_survives_a_wipe() {
     wait("every host claims anew", || {
         let items = etcd.list(PREFIX).unwrap().items;
         let is_claim = |key: &[u8]| String::from_utf8_lossy(key).contains("/mac/");
-        (items.iter().filter(|item| is_claim(&item.key)).count() == 2).then_some(())
+        (items.iter().filter(|item| is_claim(&item.key)).count() == 8).then_some(())
     });
+    // The group is missing: the hold stands, with the links.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(has_alarm(&a.get("/v1/cluster")) && has_alarm(&b.get("/v1/cluster")));
+    assert_eq!(a.get("/v1/links").as_array().map(Vec::len), Some(1));
     stream(&mut on_b, to_a, &mut on_a, 200);
     server.verb(&["group", "add", "blue", "--vni", "7"]);
     a.await_view("/v1/cluster", |view| !has_alarm(view) && view["hosts_seen"] == 1);

@@ -149,7 +149,7 @@ impl EtcdServer {
     }
 }
 
-/// A host: a daemon with ports `vm0` and `vm1` in group `blue`, and a directory process.
+/// A host: a daemon with ports `vm0` to `vm3` in group `blue`, and a directory process.
 #[derive(Debug)]
 pub struct Host {
     pub number: u8,
@@ -175,7 +175,7 @@ impl Host {
              hold = \"none\"\nstate_file = \"{run}/state.toml\"\nsandbox_paths = [\"{run}\"]\n\
              [[group]]\nname = \"blue\"\n"
         );
-        for guest in 0..2 {
+        for guest in 0..4 {
             text += &format!(
                 "[[port]]\nname = \"vm{guest}\"\ngroup = \"blue\"\nkind = \"net\"\n\
                  mac = \"52:54:00:00:{number:02x}:{guest:02x}\"\n"
