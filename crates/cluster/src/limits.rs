@@ -22,8 +22,8 @@ pub const CLAIMS_MAX: usize = 65_536;
 pub const WAITING_MAX: usize = 16_384;
 /// Most endpoints of a host's record.
 pub const ENDPOINTS_MAX: usize = 16;
-/// How far the epoch of a claim may lie ahead of the local time of day, in ns; 1 day. A claim with
-/// a later epoch is refused: it would never be replaced.
+/// How far the epoch of a claim or of a host's record may lie ahead of the local time of day, in
+/// ns; 1 day. A record with a later epoch is refused: it would never be replaced.
 pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
 /// Share of the records, in percent, of which more may not disappear in one step: the step is held.
 pub const BRAKE_PERCENT: usize = 20;

@@ -5,7 +5,7 @@
 //!
 //! | event | effect |
 //! |---|---|
-//! | record of a host | accepted with its own signature and an epoch that is not older |
+//! | record of a host | accepted with its own signature and an epoch that is not older, nor a day ahead |
 //! | lease of a host lapses | the host is *unseen*; its claims and links stay |
 //! | claim | accepted with the signature of the host's key, and an epoch newer than the accepted claim |
 //! | signed withdrawal | the address has no owner |
@@ -373,21 +373,28 @@ impl Replica {
         if !record.verify(&self.site, id) {
             return Err(RecordRefusal::Signature);
         }
-        if *id == self.own.0 {
+        let is_own = *id == self.own.0;
+        if is_own {
             self.has_clone = record.signing_key != self.own.1;
             if self.has_clone {
                 return Err(RecordRefusal::Conflict);
             }
         }
-        match self.hosts.get(id) {
-            Some(known) if known.record.epoch > record.epoch => return Err(RecordRefusal::Older),
+        let newest = wall.saturating_add(EPOCH_AHEAD_NS);
+        if record.epoch > newest {
+            return Err(RecordRefusal::Future);
+        }
+        match self.hosts.get(id).map(|known| &known.record) {
+            // A record that was accepted while the clock was ahead is replaced by any other.
+            Some(known) if known.epoch > record.epoch && known.epoch <= newest => {
+                return Err(RecordRefusal::Older);
+            }
             Some(known)
-                if known.record.signing_key != record.signing_key
-                    && known.record.epoch == record.epoch =>
+                if known.signing_key != record.signing_key && known.epoch == record.epoch =>
             {
                 return Err(RecordRefusal::Older);
             }
-            None if self.hosts.len() >= HOSTS_MAX => return Err(RecordRefusal::Full),
+            None if self.hosts.len() >= HOSTS_MAX && !is_own => return Err(RecordRefusal::Full),
             _ => {}
         }
         let is_same = |known: &Host| known.seen && known.record == record;
@@ -573,6 +580,19 @@ impl Replica {
             "{lost} of {all} records disappeared from etcd in one step: removals are held until \
              the records are back, or `causeway-directory release` confirms the removals"
         ))
+    }
+
+    /// Returns the epoch for a new record of this host: the time of day, and newer than the record
+    /// that is known. A known epoch more than a day ahead does not count: other hosts refused it.
+    pub fn next_epoch(&self, wall: u64) -> u64 {
+        let known = self.own_record().map(|record| record.epoch);
+        let known = known.filter(|epoch| *epoch < wall.saturating_add(EPOCH_AHEAD_NS));
+        known.map_or(wall, |epoch| wall.max(epoch.saturating_add(1)))
+    }
+
+    /// Returns the accepted record of this host.
+    pub fn own_record(&self) -> Option<&HostRecord> {
+        self.hosts.get(&self.own.0).map(|host| &host.record)
     }
 
     /// Returns whether the record of this host is in etcd.

@@ -413,3 +413,44 @@ fn site_wipe_keeps_groups_after_the_claims_are_back() {
         }
     }
 }
+
+/// Returns the event of a host's record.
+fn host_event(host: &Host, value: Vec<u8>, revision: u64) -> KeyEvent {
+    let key = path(&RecordKey::Host(host.name.clone())).into_bytes();
+    KeyEvent { key, value: Some(value), revision }
+}
+
+#[test]
+fn site_own_record_of_another_process_is_followed_by_a_newer_one() {
+    let wall = 1_000 * HOUR;
+    let mut host = Host::new(0);
+    assert_eq!(host.replica.next_epoch(wall), wall);
+    // A second process with the host's key ran, and its clock was ahead.
+    let epoch = wall + HOUR;
+    let newer = host_event(&host, host.record_with(|record| record.epoch = epoch), 1);
+    host.replica.apply(&[newer], 1, wall);
+    let own = host_event(&host, host.record_with(|record| record.epoch = wall), 2);
+    host.replica.apply(&[own], 2, wall);
+    assert_eq!(host.replica.counters()["refused_older_total"], 1);
+    let next = host.replica.next_epoch(wall);
+    assert_eq!(next, epoch + 1);
+    let own = host_event(&host, host.record_with(|record| record.epoch = next), 3);
+    host.replica.apply(&[own], 3, wall);
+    assert_eq!(host.replica.own_record().map(|record| record.epoch), Some(next));
+}
+
+#[test]
+fn site_records_of_hosts_beyond_a_day_ahead_are_refused_and_replaced() {
+    let (wall, ahead) = (1_000 * HOUR, 2_000 * HOUR);
+    let (host, mut other) = (Host::new(0), Host::new(1));
+    let record = |epoch, revision| {
+        host_event(&host, host.record_with(|record| record.epoch = epoch), revision)
+    };
+    other.replica.apply(&[record(ahead, 1)], 1, wall);
+    assert_eq!(other.replica.counters()["refused_future_total"], 1);
+    assert!(other.replica.hosts().is_empty());
+    // The other host's clock was ahead too, and is right now.
+    other.replica.apply(&[record(ahead, 2)], 2, ahead);
+    other.replica.apply(&[record(wall, 3)], 3, wall);
+    assert_eq!(other.replica.hosts()[0].epoch, wall);
+}

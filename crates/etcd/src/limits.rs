@@ -17,6 +17,13 @@ pub const CONTROL_RETRY: Duration = Duration::from_millis(200);
 pub const ETCD_RETRY_MIN: Duration = Duration::from_millis(200);
 /// Longest pause after etcd failed.
 pub const ETCD_RETRY_MAX: Duration = Duration::from_secs(3);
+/// First pause after the host's record was refused; doubled each time.
+pub const REFUSED_RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest pause after the host's record was refused.
+pub const REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
+/// Difference between the time of day and the elapsed time, in ns, that counts as a change of the
+/// clock; 1 h.
+pub const CLOCK_STEP_NS: u64 = 3_600_000_000_000;
 /// Interval in which the lease of the host's record is renewed.
 pub const KEEPALIVE: Duration = Duration::from_secs(4);
 /// Interval in which the watch is probed.

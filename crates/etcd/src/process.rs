@@ -31,8 +31,9 @@ use causeway_model::{
 use crate::client::{Etcd, EtcdError, WatchMessage, WriteOutcome};
 use crate::control::{self, ControlError};
 use crate::limits::{
-    CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, KEEPALIVE, LOCAL_WAIT, MESSAGES_MAX, PROBE,
-    PROBE_GRACE, REPORT, SNAPSHOT, UPDATE_ENTRIES, UPDATE_HOSTS,
+    CLOCK_STEP_NS, CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, KEEPALIVE, LOCAL_WAIT,
+    MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT, SNAPSHOT,
+    UPDATE_ENTRIES, UPDATE_HOSTS,
 };
 use crate::snapshot;
 use crate::watch::Watch;
@@ -85,8 +86,8 @@ struct Session {
     probed: Instant,
     /// A revision that the watch has to deliver, and since when.
     missing: Option<(u64, Instant)>,
-    /// The host's record in etcd.
-    record: Option<HostRecord>,
+    /// The host's record in etcd, and when it was written.
+    record: Option<(HostRecord, Instant)>,
 }
 
 /// The main thread's state.
@@ -102,7 +103,12 @@ pub struct Process {
     receiver: Receiver<ProcessMessage>,
     local: Option<ClusterLocal>,
     sent: Sent,
+    /// Epoch of this host's record.
     epoch: u64,
+    /// The time of day, and when it was read.
+    clock: (u64, Instant),
+    /// Repetition of a refused record of this host.
+    host_retry: Retry,
     instance: u64,
     watches: u64,
     retry: Instant,
@@ -112,6 +118,29 @@ pub struct Process {
     resync: Duration,
     resyncs: u64,
     saved: (u64, Instant),
+}
+
+/// The time before which a refused write is not repeated.
+#[derive(Debug)]
+struct Retry {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    fn new() -> Self {
+        Self { at: Instant::now(), pause: REFUSED_RETRY_MIN }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.at
+    }
+
+    /// Notes a refusal: the next pause is twice as long.
+    fn refused(&mut self) {
+        self.at = Instant::now() + self.pause;
+        self.pause = self.pause.saturating_mul(2).min(REFUSED_RETRY_MAX);
+    }
 }
 
 /// Returns the time of day, in ns since 1970.
@@ -164,6 +193,7 @@ impl Process {
         }
         let (sender, receiver) = sync_channel(MESSAGES_MAX);
         let now = Instant::now();
+        let epoch = replica.next_epoch(wall());
         Self {
             settings,
             signing,
@@ -175,7 +205,9 @@ impl Process {
             receiver,
             local: None,
             sent: Sent::default(),
-            epoch: wall(),
+            epoch,
+            clock: (wall(), now),
+            host_retry: Retry::new(),
             // The keys of a hasher are random.
             instance: std::hash::RandomState::new().build_hasher().finish(),
             watches: 0,
@@ -214,6 +246,7 @@ impl Process {
                     ProcessMessage::Watch(number, message) => self.take_watch(number, message),
                 }
             }
+            self.follow_clock();
             self.follow_etcd();
             if self.replica.collect(wall()) {
                 // The next round lists anew.
@@ -265,6 +298,20 @@ impl Process {
                 self.confirmed = Instant::now();
             }
             WatchMessage::Cancelled(reason) => self.lose(format!("the watch ended: {reason}")),
+        }
+    }
+
+    /// Lists anew with a new epoch after the clock was set: records that were refused by the old time
+    /// of day may be accepted now, and the own record by other hosts.
+    fn follow_clock(&mut self) {
+        let (then, at) = self.clock;
+        let elapsed = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = wall();
+        self.clock = (now, Instant::now());
+        if now.abs_diff(then.saturating_add(elapsed)) > CLOCK_STEP_NS {
+            eprintln!("causeway-directory: the clock was set: the site is read anew");
+            self.epoch = self.replica.next_epoch(now);
+            self.session = None;
         }
     }
 
@@ -358,17 +405,26 @@ impl Process {
             signature: Signature::none(),
         };
         let record = record.sign(site, host, &self.signing);
-        let is_known = session.record.as_ref() == Some(&record) && self.replica.is_own_seen();
-        if is_known || self.replica.is_evicted() {
+        let is_known = session.record.as_ref().is_some_and(|(known, at)| {
+            *known == record && (self.replica.is_own_seen() || at.elapsed() < KEEPALIVE)
+        });
+        if is_known || self.replica.is_evicted() || !self.host_retry.is_due() {
             return Ok(());
         }
         let key = RecordKey::Host(host.clone()).path(site);
         let value = record.write();
         let revision = self.etcd.put(&key, &value, Some(session.lease))?;
-        session.record = Some(record);
         let event = KeyEvent { key: key.into_bytes(), value: Some(value), revision };
         let followed = self.replica.revision();
         self.replica.apply(&[event], followed, wall());
+        if self.replica.own_record() == Some(&record) {
+            self.host_retry = Retry::new();
+        } else {
+            // Another process of this host, or an earlier clock, wrote a newer record.
+            self.host_retry.refused();
+            self.epoch = self.replica.next_epoch(wall());
+        }
+        session.record = Some((record, Instant::now()));
         Ok(())
     }
 

@@ -50,6 +50,10 @@ pub fn read(path: &Path, replica: &mut Replica, wall: u64) -> std::io::Result<us
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         file => file?,
     };
+    // A clock that is behind at boot would refuse every record as one of the future.
+    let written = file.metadata()?.modified()?.duration_since(std::time::UNIX_EPOCH);
+    let written = written.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(0));
+    let wall = wall.max(written);
     let mut text = Vec::new();
     file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut text)?;
     let snapshot: Snapshot = serde_json::from_slice(&text)?;
