@@ -9,14 +9,16 @@
 //! host withdraws or the guest appears anew: two hosts do not contend. If etcd loses a claim, or has a record there that
 //! was refused, the claim is written again as it was. An address that is away for
 //! [`ABSENT_KEPT_NS`] (2 s) is withdrawn by a signed record, which is deleted after
-//! [`WITHDRAWAL_KEPT_NS`] (10 s). No clock and no I/O; runs in the caller's thread.
+//! [`WITHDRAWAL_KEPT_NS`] (10 s). A write that did not last, because it was refused or another
+//! host replaced it, is repeated at once and then after 1 to 60 s. No clock and no I/O; runs in
+//! the caller's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_model::{ClusterAddress, LocalAddress, Name};
 
 use crate::key::RecordKey;
-use crate::limits::{ABSENT_KEPT_NS, WITHDRAWAL_KEPT_NS, WRITES_MAX};
+use crate::limits::{ABSENT_KEPT_NS, RETRY_MAX_NS, RETRY_MIN_NS, WITHDRAWAL_KEPT_NS, WRITES_MAX};
 use crate::record::ClaimRecord;
 use crate::replica::Replica;
 use crate::sign::SigningKey;
@@ -32,6 +34,24 @@ pub struct Write {
     pub expected: u64,
 }
 
+/// The effect of a write on a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Claim,
+    Withdrawal,
+    Deletion,
+}
+
+/// The last write on an address.
+#[derive(Debug, Clone, Copy)]
+struct LastWrite {
+    effect: Effect,
+    epoch: u64,
+    at: u64,
+    /// Time before which the same write is not repeated, from `at` on.
+    pause: u64,
+}
+
 /// An address that is here, or was here and is not yet withdrawn.
 #[derive(Debug, Clone)]
 struct Attachment {
@@ -41,6 +61,39 @@ struct Attachment {
     absent_since: Option<u64>,
     /// When the withdrawal was found accepted.
     withdrawn_since: Option<u64>,
+    written: Option<LastWrite>,
+}
+
+impl Attachment {
+    fn new(epoch: u64, is_lost: bool, absent_since: Option<u64>) -> Self {
+        Self { epoch, is_lost, absent_since, withdrawn_since: None, written: None }
+    }
+
+    /// Notes a write. Returns false if the same write was made before, and must wait.
+    fn begin_write(&mut self, effect: Effect, epoch: u64, wall: u64) -> bool {
+        let last = self.written.filter(|last| (last.effect, last.epoch) == (effect, epoch));
+        let pause = match last {
+            None => 0,
+            // The clock was set back.
+            Some(last) if wall < last.at => RETRY_MIN_NS,
+            Some(last) => {
+                let elapsed = wall.saturating_sub(last.at);
+                if elapsed < last.pause {
+                    return false;
+                }
+                let has_lasted = elapsed >= RETRY_MAX_NS.saturating_mul(2);
+                let next = last.pause.saturating_mul(2).clamp(RETRY_MIN_NS, RETRY_MAX_NS);
+                if has_lasted { 0 } else { next }
+            }
+        };
+        self.written = Some(LastWrite { effect, epoch, at: wall, pause });
+        true
+    }
+
+    /// Returns when the last write may be repeated.
+    fn retry_at(&self) -> u64 {
+        self.written.map_or(0, |last| last.at.saturating_add(last.pause))
+    }
 }
 
 /// The claims that this host makes.
@@ -64,7 +117,9 @@ impl Claimer {
                 known.absent_since.is_some() && (known.is_lost || known.withdrawn_since.is_some())
             });
             if is_new {
-                let attachment = self.attach(replica.claim(at), replica.own(), *since);
+                // The clock may have been ahead when the guest appeared.
+                let since = (*since).min(wall);
+                let attachment = self.attach(replica.claim(at), replica.own(), since);
                 self.attached.insert(at.clone(), attachment);
             } else if let Some(known) = self.attached.get_mut(at) {
                 known.absent_since = None;
@@ -74,9 +129,7 @@ impl Claimer {
         for at in replica.own_claims() {
             if !self.attached.contains_key(at) {
                 let epoch = replica.claim(at).map_or(0, |claim| claim.epoch);
-                let (absent_since, withdrawn_since) = (Some(wall), None);
-                let left = Attachment { epoch, is_lost: false, absent_since, withdrawn_since };
-                self.attached.insert(at.clone(), left);
+                self.attached.insert(at.clone(), Attachment::new(epoch, false, Some(wall)));
             }
         }
         self.has_observed = true;
@@ -93,7 +146,7 @@ impl Claimer {
             }
             Some(claim) => (since.max(claim.epoch.saturating_add(1)), false),
         };
-        Attachment { epoch, is_lost, absent_since: None, withdrawn_since: None }
+        Attachment::new(epoch, is_lost, None)
     }
 
     /// Returns the number of addresses that another host took over while their guests run here.
@@ -123,7 +176,7 @@ impl Claimer {
                 }
             } else if attachment.absent_since.is_none() && replica.has_group(&at.group) {
                 let was_lost = attachment.is_lost;
-                if let Some(write) = claim(at, attachment, replica, key) {
+                if let Some(write) = claim(at, attachment, replica, key, wall) {
                     writes.push(write);
                 }
                 lost = lost.saturating_add(u64::from(attachment.is_lost && !was_lost));
@@ -143,7 +196,8 @@ impl Claimer {
         let all = self.attached.values();
         let due = all.filter_map(|known| {
             let withdrawn = known.withdrawn_since.map(|at| at.saturating_add(WITHDRAWAL_KEPT_NS));
-            withdrawn.or(known.absent_since.map(|at| at.saturating_add(ABSENT_KEPT_NS)))
+            let due = withdrawn.or(known.absent_since.map(|at| at.saturating_add(ABSENT_KEPT_NS)));
+            due.map(|due| due.max(known.retry_at()))
         });
         due.min()
     }
@@ -172,6 +226,9 @@ fn withdraw(
     let record = RecordKey::Claim(at.clone());
     // A refused record may stand in the place of the withdrawal.
     if !known.gone || expected != 0 && !is_accepted {
+        if !attachment.begin_write(Effect::Withdrawal, known.epoch, wall) {
+            return Step::Wait;
+        }
         let gone = ClaimRecord::new((replica.site(), at), (own, key), known.epoch, true);
         return Step::Write(Write { key: record, value: Some(gone.write()), expected });
     }
@@ -180,17 +237,21 @@ fn withdraw(
         return Step::Wait;
     }
     if expected != 0 {
+        if !attachment.begin_write(Effect::Deletion, known.epoch, wall) {
+            return Step::Wait;
+        }
         return Step::Write(Write { key: record, value: None, expected });
     }
     Step::End
 }
 
-/// Returns the write that claims an address, or `None` if the claim stands or is lost.
+/// Returns the write that claims an address, or `None` if the claim stands, is lost or must wait.
 fn claim(
     at: &ClusterAddress,
     attachment: &mut Attachment,
     replica: &Replica,
     key: &SigningKey,
+    wall: u64,
 ) -> Option<Write> {
     let own = replica.own();
     let (expected, is_accepted) = replica.stored(at);
@@ -221,6 +282,9 @@ fn claim(
             attachment.epoch = known.epoch.saturating_add(1);
         }
         _ => {}
+    }
+    if !attachment.begin_write(Effect::Claim, attachment.epoch, wall) {
+        return None;
     }
     let record = ClaimRecord::new((replica.site(), at), (own, key), attachment.epoch, false);
     Some(Write { key: RecordKey::Claim(at.clone()), value: Some(record.write()), expected })

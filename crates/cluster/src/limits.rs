@@ -37,5 +37,10 @@ pub const MISSING_KEPT_NS: u64 = 3_600_000_000_000;
 pub const ABSENT_KEPT_NS: u64 = 2_000_000_000;
 /// Time for which the record of a withdrawal stays in etcd, in ns; 10 s.
 pub const WITHDRAWAL_KEPT_NS: u64 = 10_000_000_000;
+/// Pause after the second of two equal writes, in ns; 1 s. It doubles with each further one.
+pub const RETRY_MIN_NS: u64 = 1_000_000_000;
+/// Longest pause between equal writes, in ns; 1 min. A write that lasted twice as long is repeated
+/// at once.
+pub const RETRY_MAX_NS: u64 = 60_000_000_000;
 /// Most writes of one round; the rest follows in the next.
 pub const WRITES_MAX: usize = 128;

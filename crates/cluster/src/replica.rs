@@ -469,7 +469,7 @@ impl Replica {
             Some(known) if known.record == record => {
                 known.missing_since = None;
             }
-            None if is_full => return Err(RecordRefusal::Full),
+            None if is_full && record.host != self.own.0 => return Err(RecordRefusal::Full),
             _ => {
                 self.claims.insert(at.clone(), Claim { record, missing_since: None });
                 self.bump();

@@ -294,7 +294,9 @@ fn run(seed: u64, steps: usize) {
 /// Lets the adversary rest, and every host connect and claim.
 fn settle(seed: u64, hosts: &mut [Host], store: &mut Store, wall: &mut u64) {
     put_site(store, hosts);
-    for round in 0..40 {
+    // A write that did not last is repeated after at most a minute.
+    let mut quiet = 0;
+    for round in 0..400 {
         let before = store.revision;
         // A host that missed a withdrawal keeps the claim for an hour.
         *wall += if round == 8 { 2 * HOUR } else { 3 * SECOND };
@@ -309,7 +311,8 @@ fn settle(seed: u64, hosts: &mut [Host], store: &mut Store, wall: &mut u64) {
             }
             host.write(store, None, *wall);
         }
-        if round > 10 && store.revision == before {
+        quiet = if store.revision == before { quiet + 1 } else { 0 };
+        if round > 10 && quiet > 22 {
             return;
         }
     }
@@ -453,4 +456,40 @@ fn site_records_of_hosts_beyond_a_day_ahead_are_refused_and_replaced() {
     other.replica.apply(&[record(ahead, 2)], 2, ahead);
     other.replica.apply(&[record(wall, 3)], 3, wall);
     assert_eq!(other.replica.hosts()[0].epoch, wall);
+}
+
+#[test]
+fn site_writes_that_do_not_last_are_repeated_ever_more_slowly() {
+    let mut wall = 1_000 * SECOND;
+    let (mut hosts, mut store) = site_of_two(1, wall);
+    let host = &mut hosts[0];
+    let target = path(&RecordKey::Claim(address(0)));
+    let mut writes = 0;
+    // 200 s in which a record that is refused replaces each write within 100 ms.
+    for _ in 0..2_000 {
+        wall += SECOND / 10;
+        store.put(target.clone(), b"refused".to_vec());
+        host.list(&store, wall);
+        let before = store.revision;
+        host.write(&mut store, None, wall);
+        writes += store.revision - before;
+    }
+    assert!((5..12).contains(&writes), "{writes} writes");
+    // After a quiet time a lost claim is repaired at once.
+    wall += 60 * SECOND;
+    host.write(&mut store, None, wall);
+    wall += 200 * SECOND;
+    store.delete(&target);
+    host.list(&store, wall);
+    host.write(&mut store, None, wall);
+    assert!(store.keys.contains_key(&target));
+}
+
+#[test]
+fn site_guest_that_appeared_by_a_clock_ahead_is_claimed_by_the_time_of_day() {
+    let wall = 1_000 * SECOND;
+    let (mut hosts, mut store) = site_of_two(0, wall);
+    hosts[0].local.insert(0, wall + 48 * HOUR);
+    exchange(&mut hosts, &mut store, wall);
+    assert_eq!(hosts[1].replica.claim(&address(0)).map(|claim| claim.epoch), Some(wall));
 }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use causeway_cluster::limits::LEASE_SECONDS;
+use causeway_cluster::limits::{LEASE_SECONDS, VALUE_BYTES_MAX};
 use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{Claimer, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, key};
@@ -109,6 +109,8 @@ pub struct Process {
     clock: (u64, Instant),
     /// Repetition of a refused record of this host.
     host_retry: Retry,
+    /// Bytes of this host's record, if it is too long for the directory.
+    long_record: Option<usize>,
     instance: u64,
     watches: u64,
     retry: Instant,
@@ -208,6 +210,7 @@ impl Process {
             epoch,
             clock: (wall(), now),
             host_retry: Retry::new(),
+            long_record: None,
             // The keys of a hasher are random.
             instance: std::hash::RandomState::new().build_hasher().finish(),
             watches: 0,
@@ -266,7 +269,9 @@ impl Process {
             next = next.min(self.retry);
         }
         let mut timeout = next.saturating_duration_since(now);
-        if let Some(at) = self.claimer.deadline() {
+        // Without a session, and for an evicted host, nothing is written when the time comes.
+        let writes = self.session.is_some() && !self.replica.is_evicted();
+        if let Some(at) = self.claimer.deadline().filter(|_| writes) {
             timeout = timeout.min(Duration::from_nanos(at.saturating_sub(wall())));
         }
         timeout.max(Duration::from_millis(5))
@@ -413,6 +418,10 @@ impl Process {
         }
         let key = RecordKey::Host(host.clone()).path(site);
         let value = record.write();
+        self.long_record = Some(value.len()).filter(|len| *len > VALUE_BYTES_MAX);
+        if self.long_record.is_some() {
+            return Ok(());
+        }
         let revision = self.etcd.put(&key, &value, Some(session.lease))?;
         let event = KeyEvent { key: key.into_bytes(), value: Some(value), revision };
         let followed = self.replica.revision();
@@ -485,6 +494,19 @@ impl Process {
         }
     }
 
+    /// Returns the reason of an alarm; empty without one.
+    fn alarm(&self) -> String {
+        let long = |len: usize| {
+            format!(
+                "the record of host {} has {len} bytes, and at most {VALUE_BYTES_MAX} are \
+                 accepted: other hosts do not learn changes of its groups; remove groups from the \
+                 host or from the site",
+                self.settings.host
+            )
+        };
+        self.replica.alarm().or(self.long_record.map(long)).unwrap_or_default()
+    }
+
     fn status(&self) -> ClusterStatus {
         let mut counters: BTreeMap<String, u64> = self
             .replica
@@ -499,7 +521,7 @@ impl Process {
             revision: self.replica.revision(),
             revision_age_seconds: self.confirmed.elapsed().as_secs_f64(),
             resync_seconds: self.resync.as_secs_f64(),
-            alarm: self.replica.alarm().unwrap_or_default(),
+            alarm: self.alarm(),
             counters,
         }
     }
