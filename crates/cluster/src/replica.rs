@@ -6,6 +6,7 @@
 //! | event | effect |
 //! |---|---|
 //! | record of a host | accepted with its own signature and an epoch that is not older, nor a day ahead |
+//! | record of a host with the key of tunnels of another host | refused, and alarmed |
 //! | lease of a host lapses | the host is *unseen*; its claims and links stay |
 //! | claim | accepted with the signature of the host's key, and an epoch newer than the accepted claim |
 //! | signed withdrawal | the address has no owner |
@@ -55,7 +56,7 @@ pub enum RecordRefusal {
     Future,
     /// The host is evicted.
     Evicted,
-    /// Another group has the number.
+    /// Another group has the number, or another host the key.
     Conflict,
     /// A limit is reached.
     Full,
@@ -98,6 +99,13 @@ impl From<RecordError> for RecordRefusal {
     }
 }
 
+/// The reason why a host's record is refused until an operator decides.
+#[derive(Debug, Clone)]
+enum HostConflict {
+    /// Another host has the same key of tunnels.
+    TunnelKey(Name),
+}
+
 /// A host of the site.
 #[derive(Debug, Clone)]
 struct Host {
@@ -130,6 +138,8 @@ pub struct Replica {
     site: Name,
     own: (Name, VerifyingKey),
     hosts: BTreeMap<Name, Host>,
+    /// Hosts with a record that conflicts, at most [`HOSTS_MAX`].
+    conflicts: BTreeMap<Name, HostConflict>,
     evicted: BTreeMap<Name, EvictionRecord>,
     groups: BTreeMap<Name, GroupRecord>,
     claims: BTreeMap<ClusterAddress, Claim>,
@@ -160,6 +170,7 @@ impl Replica {
             site,
             own: (host, key),
             hosts: BTreeMap::new(),
+            conflicts: BTreeMap::new(),
             evicted: BTreeMap::new(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -201,6 +212,7 @@ impl Replica {
             self.present().into_iter().filter(|key| !listed.contains(key)).collect();
         self.engage_brake(&lost, listed.is_empty());
         self.stored.clear();
+        self.conflicts.clear();
         for key in lost {
             self.delete(&key, wall);
         }
@@ -355,6 +367,7 @@ impl Replica {
                     return Err(RecordRefusal::Full);
                 }
                 self.evicted.insert(id.clone(), record);
+                self.conflicts.remove(id);
                 self.claims.retain(|_, claim| claim.record.host != *id);
                 self.bump();
             }
@@ -397,6 +410,7 @@ impl Replica {
             None if self.hosts.len() >= HOSTS_MAX && !is_own => return Err(RecordRefusal::Full),
             _ => {}
         }
+        self.check_keys(id, &record)?;
         let is_same = |known: &Host| known.seen && known.record == record;
         if !self.hosts.get(id).is_some_and(is_same) {
             self.hosts.insert(id.clone(), Host { record, seen: true });
@@ -417,6 +431,26 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a host's record with keys that conflict. Two hosts with one key of tunnels cannot both
+    /// be reached: frames for the second go to the first, which is kept. The own record stays.
+    fn check_keys(&mut self, id: &Name, record: &HostRecord) -> Result<(), RecordRefusal> {
+        let mut others = self
+            .hosts
+            .iter()
+            .filter(|(other, _)| *other != id && !self.evicted.contains_key(*other));
+        let conflict = others
+            .find(|(_, other)| other.record.key == record.key)
+            .map(|(other, _)| HostConflict::TunnelKey(other.clone()));
+        let Some(conflict) = conflict else {
+            self.conflicts.remove(id);
+            return Ok(());
+        };
+        if self.conflicts.len() < HOSTS_MAX || self.conflicts.contains_key(id) {
+            self.conflicts.insert(id.clone(), conflict);
+        }
+        if *id == self.own.0 { Ok(()) } else { Err(RecordRefusal::Conflict) }
     }
 
     fn put_group(&mut self, name: &Name, record: GroupRecord) -> Result<(), RecordRefusal> {
@@ -481,6 +515,7 @@ impl Replica {
     fn delete(&mut self, key: &RecordKey, wall: u64) {
         match key {
             RecordKey::Host(id) => {
+                self.conflicts.remove(id);
                 if let Some(host) = self.hosts.get_mut(id)
                     && std::mem::replace(&mut host.seen, false)
                 {
@@ -575,11 +610,19 @@ impl Replica {
                 self.own.0, self.own.0
             ));
         }
-        let (lost, all) = self.brake?;
-        Some(format!(
-            "{lost} of {all} records disappeared from etcd in one step: removals are held until \
-             the records are back, or `causeway-directory release` confirms the removals"
-        ))
+        if let Some((lost, all)) = self.brake {
+            return Some(format!(
+                "{lost} of {all} records disappeared from etcd in one step: removals are held \
+                 until the records are back, or `causeway-directory release` confirms the removals"
+            ));
+        }
+        let (id, conflict) = self.conflicts.first_key_value()?;
+        Some(match conflict {
+            HostConflict::TunnelKey(other) => format!(
+                "the record of host {id} has the key of the tunnels of host {other}: it is refused; \
+                 give {id} a key of its own, or evict {other} if it is the same host"
+            ),
+        })
     }
 
     /// Returns the epoch for a new record of this host: the time of day, and newer than the record

@@ -493,3 +493,24 @@ fn site_guest_that_appeared_by_a_clock_ahead_is_claimed_by_the_time_of_day() {
     exchange(&mut hosts, &mut store, wall);
     assert_eq!(hosts[1].replica.claim(&address(0)).map(|claim| claim.epoch), Some(wall));
 }
+
+#[test]
+fn site_host_with_the_tunnel_key_of_another_host_is_refused() {
+    let wall = 1_000 * SECOND;
+    let (mut hosts, mut store) = site_of_two(1, wall);
+    let thief = Host::new(2);
+    let copied = thief.record_with(|record| record.key = tunnel_key(&hosts[1].name));
+    let key = path(&RecordKey::Host(thief.name.clone()));
+    store.put(key.clone(), copied);
+    exchange(&mut hosts, &mut store, wall);
+    let first = &hosts[0].replica;
+    assert!(first.hosts().iter().all(|host| host.id != thief.name));
+    assert!(first.alarm().is_some_and(|alarm| alarm.contains("h2") && alarm.contains("h1")));
+    assert!(first.counters()["refused_conflict_total"] > 0);
+    assert!(hosts[1].replica.alarm().is_some(), "the robbed host has an alarm too");
+    // A key of its own ends the alarm.
+    store.put(key, thief.record());
+    exchange(&mut hosts, &mut store, wall);
+    assert!(hosts.iter().all(|host| host.replica.alarm().is_none()));
+    assert_eq!(hosts[0].replica.hosts().len(), 2);
+}
