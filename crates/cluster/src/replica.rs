@@ -6,13 +6,14 @@
 //! | event | effect |
 //! |---|---|
 //! | record of a host | accepted with its own signature and an epoch that is not older, nor a day ahead |
+//! | record of a host with another signing key than before | refused, and alarmed, until an eviction |
 //! | record of a host with the key of tunnels of another host | refused, and alarmed |
 //! | lease of a host lapses | the host is *unseen*; its claims and links stay |
 //! | claim | accepted with the signature of the host's key, and an epoch newer than the accepted claim |
 //! | signed withdrawal | the address has no owner |
 //! | deletion of a claim | the claim stays, *missing*, until its host claims anew; collected after 1 h |
 //! | deletion of a group | the group is no longer shared |
-//! | eviction of a host | its record and claims are ignored |
+//! | eviction of a host | its record and claims are forgotten, and refused |
 //! | more than 20 % of the records gone in one step, and at least 5; all groups; everything | removals are held, and alarmed |
 //!
 //! A refused record changes nothing and is counted. The type performs no I/O and reads no clock:
@@ -102,6 +103,8 @@ impl From<RecordError> for RecordRefusal {
 /// The reason why a host's record is refused until an operator decides.
 #[derive(Debug, Clone)]
 enum HostConflict {
+    /// The signing key is not that of the known record.
+    SigningKey,
     /// Another host has the same key of tunnels.
     TunnelKey(Name),
 }
@@ -156,6 +159,8 @@ pub struct Replica {
     generation: u64,
     counters: BTreeMap<&'static str, u64>,
     has_clone: bool,
+    /// Refused records may be accepted now.
+    must_list: bool,
 }
 
 impl Replica {
@@ -183,6 +188,7 @@ impl Replica {
             generation: 0,
             counters,
             has_clone: false,
+            must_list: false,
         }
     }
 
@@ -224,16 +230,18 @@ impl Replica {
         for item in hosts.into_iter().chain(others) {
             self.event(item, wall);
         }
-        (self.revision, self.floor) = (revision, revision);
+        (self.revision, self.floor, self.must_list) = (revision, revision, false);
         self.release_if_restored();
     }
 
     /// Collects claims that are missing in etcd for longer than [`MISSING_KEPT_NS`] (1 h): the key
     /// does not exist, or has a refused record. The own claims stay, and all claims while removals
-    /// are held. Returns whether the caller must list anew: a refused record may be accepted now.
+    /// are held. Returns whether the caller must list anew: a refused record may be accepted now,
+    /// also after the end of an eviction.
     pub fn collect(&mut self, wall: u64) -> bool {
+        let must_list = std::mem::take(&mut self.must_list);
         if self.brake.is_some() {
-            return false;
+            return must_list;
         }
         let own = &self.own.0;
         let before = self.claims.len();
@@ -245,7 +253,7 @@ impl Replica {
         if has_collected {
             self.bump();
         }
-        has_collected
+        has_collected || must_list
     }
 
     /// Follows the removals that are held: an operator confirmed them.
@@ -368,6 +376,8 @@ impl Replica {
                 }
                 self.evicted.insert(id.clone(), record);
                 self.conflicts.remove(id);
+                // A host that is admitted again may have a new key.
+                self.hosts.remove(id);
                 self.claims.retain(|_, claim| claim.record.host != *id);
                 self.bump();
             }
@@ -402,11 +412,6 @@ impl Replica {
             Some(known) if known.epoch > record.epoch && known.epoch <= newest => {
                 return Err(RecordRefusal::Older);
             }
-            Some(known)
-                if known.signing_key != record.signing_key && known.epoch == record.epoch =>
-            {
-                return Err(RecordRefusal::Older);
-            }
             None if self.hosts.len() >= HOSTS_MAX && !is_own => return Err(RecordRefusal::Full),
             _ => {}
         }
@@ -433,16 +438,19 @@ impl Replica {
         Ok(())
     }
 
-    /// Refuses a host's record with keys that conflict. Two hosts with one key of tunnels cannot both
+    /// Refuses a host's record with keys that conflict. The first signing key of a host holds until
+    /// the host is evicted: a record is signed by its own key, so its author is not proven. Two hosts with one key of tunnels cannot both
     /// be reached: frames for the second go to the first, which is kept. The own record stays.
     fn check_keys(&mut self, id: &Name, record: &HostRecord) -> Result<(), RecordRefusal> {
-        let mut others = self
-            .hosts
-            .iter()
-            .filter(|(other, _)| *other != id && !self.evicted.contains_key(*other));
-        let conflict = others
-            .find(|(_, other)| other.record.key == record.key)
-            .map(|(other, _)| HostConflict::TunnelKey(other.clone()));
+        let mut others = self.hosts.iter().filter(|(other, _)| *other != id);
+        let is_other = |known: &Host| known.record.signing_key != record.signing_key;
+        let conflict = if self.hosts.get(id).is_some_and(is_other) {
+            Some(HostConflict::SigningKey)
+        } else {
+            others
+                .find(|(_, other)| other.record.key == record.key)
+                .map(|(other, _)| HostConflict::TunnelKey(other.clone()))
+        };
         let Some(conflict) = conflict else {
             self.conflicts.remove(id);
             return Ok(());
@@ -524,6 +532,8 @@ impl Replica {
             }
             RecordKey::Evicted(id) => {
                 if self.brake.is_none() && self.evicted.remove(id).is_some() {
+                    // The host's record and claims were refused.
+                    self.must_list = true;
                     self.bump();
                 }
             }
@@ -618,6 +628,10 @@ impl Replica {
         }
         let (id, conflict) = self.conflicts.first_key_value()?;
         Some(match conflict {
+            HostConflict::SigningKey => format!(
+                "the record of host {id} has another signing key than before: it is refused; if the \
+                 host was installed anew, evict and readmit it, else find the author of the record"
+            ),
             HostConflict::TunnelKey(other) => format!(
                 "the record of host {id} has the key of the tunnels of host {other}: it is refused; \
                  give {id} a key of its own, or evict {other} if it is the same host"
@@ -674,8 +688,7 @@ impl Replica {
 
     /// Returns the other hosts that are not evicted, with the groups that the site shares.
     pub fn hosts(&self) -> Vec<ClusterHost> {
-        let is_other =
-            |(id, _): &(&Name, &Host)| **id != self.own.0 && !self.evicted.contains_key(*id);
+        let is_other = |(id, _): &(&Name, &Host)| **id != self.own.0;
         let group = |name: &Name| {
             let vni = self.groups.get(name)?.vni;
             Some(ClusterGroup { name: name.clone(), vni })

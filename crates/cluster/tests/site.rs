@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{
-    ClaimRecord, Claimer, GroupRecord, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, Write,
-    key,
+    ClaimRecord, Claimer, EvictionRecord, GroupRecord, HostRecord, KeyEvent, RecordKey, Replica,
+    SigningKey, Write, key,
 };
 use causeway_model::{AddressKind, ClusterAddress, LocalAddress, Name, PublicKeyText};
 
@@ -513,4 +513,33 @@ fn site_host_with_the_tunnel_key_of_another_host_is_refused() {
     exchange(&mut hosts, &mut store, wall);
     assert!(hosts.iter().all(|host| host.replica.alarm().is_none()));
     assert_eq!(hosts[0].replica.hosts().len(), 2);
+}
+
+#[test]
+fn site_signing_key_of_a_host_holds_until_the_host_is_evicted() {
+    let wall = 1_000 * SECOND;
+    let (mut hosts, mut store) = site_of_two(1, wall);
+    let (name, key) = (hosts[1].name.clone(), path(&RecordKey::Host(hosts[1].name.clone())));
+    let known = hosts[0].replica.hosts();
+    let mut forger = Host::new(1);
+    forger.key = SigningKey::new([99; 32]).unwrap();
+    let forged = forger.record_with(|record| record.epoch = 2);
+    store.put(key.clone(), forged);
+    hosts[0].list(&store, wall);
+    assert_eq!(hosts[0].replica.hosts(), known);
+    assert!(hosts[0].replica.alarm().is_some_and(|alarm| alarm.contains("signing key")));
+    // An eviction forgets the host; after its end the record in etcd counts, with its key.
+    let evicted = path(&RecordKey::Evicted(name));
+    store.put(evicted.clone(), EvictionRecord { v: VERSION, reason: String::new() }.write());
+    hosts[0].list(&store, wall);
+    assert!(hosts[0].replica.hosts().is_empty());
+    assert_eq!(hosts[0].replica.alarm(), None);
+    assert!(!hosts[0].replica.collect(wall));
+    let before = store.events.len();
+    store.delete(&evicted);
+    hosts[0].replica.apply(&store.events[before..], store.revision, wall);
+    assert!(hosts[0].replica.collect(wall), "the site must be listed");
+    hosts[0].list(&store, wall);
+    assert_eq!(hosts[0].replica.hosts()[0].epoch, 2);
+    assert_eq!(hosts[0].replica.alarm(), None);
 }
