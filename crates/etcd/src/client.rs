@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::http::{Connection, HttpCall};
-use crate::limits::{ETCD_TIME_MAX, REPLY_BYTES_MAX};
+use crate::limits::{ETCD_TIME_MAX, REASON_CHARS_MAX, REPLY_BYTES_MAX};
 use crate::stream::{Endpoint, Security, Stream, open};
 
 /// A failed request to etcd.
@@ -65,6 +65,15 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
 
 fn encoded(bytes: impl AsRef<[u8]>) -> String {
     STANDARD.encode(bytes)
+}
+
+/// Returns the first [`REASON_CHARS_MAX`] (256) characters of a text of etcd: reasons stand in log
+/// lines and in every update of the daemon.
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(REASON_CHARS_MAX) {
+        text.truncate(end);
+    }
+    text
 }
 
 /// Returns the end of the range of all keys with a prefix.
@@ -224,7 +233,7 @@ impl Etcd {
         if status != 200 {
             let text: ErrorText = serde_json::from_slice(&answer).unwrap_or_default();
             let text = if text.message.is_empty() { text.error } else { text.message };
-            return Err(EtcdError::Refused(at, status, text));
+            return Err(EtcdError::Refused(at, status, cut(text)));
         }
         serde_json::from_slice(&answer).map_err(|error| EtcdError::Form(at, error))
     }
@@ -375,7 +384,7 @@ pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
             0 => format!("{}{}", at(&value, "/error/message"), at(result, "/cancel_reason")),
             at => format!("the revision was compacted (compacted={at})"),
         };
-        return Ok(WatchMessage::Cancelled(reason));
+        return Ok(WatchMessage::Cancelled(cut(reason)));
     }
     let events = at(result, "/events").as_array().map(Vec::as_slice).unwrap_or_default();
     let event = |event: &Value| {
@@ -402,6 +411,9 @@ mod tests {
         assert_eq!(events, [put, gone]);
         let line = br#"{"result":{"canceled":true,"compact_revision":"7"}}"#;
         assert!(matches!(watch_message(line), Ok(WatchMessage::Cancelled(_))));
+        let line = format!(r#"{{"error":{{"message":"{}"}}}}"#, "\u{e9}".repeat(100_000));
+        let Ok(WatchMessage::Cancelled(reason)) = watch_message(line.as_bytes()) else { panic!() };
+        assert_eq!(reason, "\"".to_owned() + &"\u{e9}".repeat(255));
         for line in [&b""[..], b"[", b"\xff"] {
             assert!(watch_message(line).is_err());
         }

@@ -40,6 +40,8 @@ pub const SNAPSHOT: Duration = Duration::from_secs(2);
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Most headers of a reply.
 pub const HEADERS_MAX: usize = 64;
+/// Most characters of a reason of etcd; a longer one is cut.
+pub const REASON_CHARS_MAX: usize = 256;
 /// Most bytes of a reply: 65,536 claims have about 40 MiB.
 pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Most bytes of one message of a watch.
