@@ -43,6 +43,14 @@ pub enum EtcdError {
     NoEndpoint,
 }
 
+impl EtcdError {
+    /// Returns whether etcd answers, and refuses this request: for lack of a right, for its size, or
+    /// because a lease has expired. An expired login and a failed member are not such refusals.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_, 400 | 402..=499, _))
+    }
+}
+
 /// The result of requests.
 pub type Result<T> = std::result::Result<T, EtcdError>;
 
@@ -399,6 +407,16 @@ pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_of_a_request_are_not_failures_of_etcd() {
+        let refused = |status| {
+            let at = "http://127.0.0.1:2379".parse().unwrap();
+            EtcdError::Refused(at, status, String::new()).is_refusal()
+        };
+        assert!([400, 403, 404, 429].into_iter().all(refused));
+        assert!(![401, 500, 503, 504].into_iter().any(refused));
+    }
 
     #[test]
     fn watch_messages_are_read() {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | etcd away | nothing is removed; requests are repeated after 0.2 to 3 s, and a full list follows |
 //! | watch dead without an end | found by the kernel's probes, or within 12 s by a probe |
+//! | etcd refuses a write | counted and alarmed; repeated after 1 to 60 s, and everything else goes on |
 //! | revision compacted, lease expired | full list; a new lease with the host's record |
 //! | daemon away | asked again every 0.2 s; a new daemon gets the whole state |
 //! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
@@ -81,6 +82,7 @@ struct Sent {
 #[derive(Debug)]
 struct Session {
     watch: Watch,
+    begun: Instant,
     lease: u64,
     renewed: Instant,
     probed: Instant,
@@ -102,6 +104,8 @@ pub struct Process {
     sender: SyncSender<ProcessMessage>,
     receiver: Receiver<ProcessMessage>,
     local: Option<ClusterLocal>,
+    /// Whether the last request for addresses failed.
+    has_local_failed: bool,
     sent: Sent,
     /// Epoch of this host's record.
     epoch: u64,
@@ -111,6 +115,9 @@ pub struct Process {
     host_retry: Retry,
     /// Bytes of this host's record, if it is too long for the directory.
     long_record: Option<usize>,
+    /// Reason for which etcd refused the last write; empty if it did not.
+    refused: String,
+    writes_refused: u64,
     instance: u64,
     watches: u64,
     retry: Instant,
@@ -206,11 +213,14 @@ impl Process {
             sender,
             receiver,
             local: None,
+            has_local_failed: false,
             sent: Sent::default(),
             epoch,
             clock: (wall(), now),
             host_retry: Retry::new(),
             long_record: None,
+            refused: String::new(),
+            writes_refused: 0,
             // The keys of a hasher are random.
             instance: std::hash::RandomState::new().build_hasher().finish(),
             watches: 0,
@@ -282,10 +292,12 @@ impl Process {
             Ok(local) => {
                 self.claimer.observe(&local.addresses, &self.replica, wall());
                 self.local = Some(local);
+                self.has_local_failed = false;
             }
             // Guests and links are as before: nothing of this host is withdrawn.
             Err(error) => {
-                if self.local.take().is_some() {
+                self.local = None;
+                if !std::mem::replace(&mut self.has_local_failed, true) {
                     eprintln!("causeway-directory: {error}; it is asked again");
                 }
                 self.sent.daemon = None;
@@ -344,8 +356,33 @@ impl Process {
         } else {
             Ok(())
         };
-        if let Err(error) = result {
-            self.lose(error.to_string());
+        match (result, &self.session) {
+            (Err(error), _) => self.lose(error.to_string()),
+            // A session that ends at once does not shorten the pause before the next list.
+            (Ok(()), Some(session)) if session.begun.elapsed() >= ETCD_RETRY_MAX => {
+                self.pause = ETCD_RETRY_MIN;
+                self.reason.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the result of a write. A refusal is counted, and the session goes on without the write.
+    fn note_write<T>(&mut self, result: Result<T, EtcdError>) -> Result<Option<T>, EtcdError> {
+        match result {
+            Err(error) if error.is_refusal() => {
+                let reason = error.to_string();
+                if self.refused != reason {
+                    eprintln!(
+                        "causeway-directory: etcd refuses a write of this host: other hosts do not \
+                         learn the change; check the rights of the host in etcd (error={reason})"
+                    );
+                }
+                self.refused = reason;
+                self.writes_refused = self.writes_refused.saturating_add(1);
+                Ok(None)
+            }
+            result => result.map(Some),
         }
     }
 
@@ -363,15 +400,21 @@ impl Process {
         let from = (prefix.as_str(), listing.revision.saturating_add(1));
         let watch = Watch::begin(&mut self.etcd, from, self.watches, self.sender.clone())?;
         let now = Instant::now();
-        self.session =
-            Some(Session { watch, lease, renewed: now, probed: now, missing: None, record: None });
+        self.session = Some(Session {
+            watch,
+            begun: now,
+            lease,
+            renewed: now,
+            probed: now,
+            missing: None,
+            record: None,
+        });
         eprintln!(
             "causeway-directory: etcd answers (site={} revision={} records={})",
             self.settings.site,
             listing.revision,
             listing.items.len()
         );
-        (self.pause, self.reason) = (ETCD_RETRY_MIN, String::new());
         Ok(())
     }
 
@@ -397,7 +440,7 @@ impl Process {
 
     /// Writes the host's record, if it changed.
     fn write_host(&mut self) -> Result<(), EtcdError> {
-        let (Some(session), Some(local)) = (&mut self.session, &self.local) else { return Ok(()) };
+        let (Some(session), Some(local)) = (&self.session, &self.local) else { return Ok(()) };
         let Settings { site, host, endpoints, .. } = &self.settings;
         let is_shared = |group: &&Name| self.replica.has_group(group);
         let record = HostRecord {
@@ -422,7 +465,12 @@ impl Process {
         if self.long_record.is_some() {
             return Ok(());
         }
-        let revision = self.etcd.put(&key, &value, Some(session.lease))?;
+        let result = self.etcd.put(&key, &value, Some(session.lease));
+        let Some(revision) = self.note_write(result)? else {
+            self.host_retry.refused();
+            return Ok(());
+        };
+        self.refused.clear();
         let event = KeyEvent { key: key.into_bytes(), value: Some(value), revision };
         let followed = self.replica.revision();
         self.replica.apply(&[event], followed, wall());
@@ -433,7 +481,9 @@ impl Process {
             self.host_retry.refused();
             self.epoch = self.replica.next_epoch(wall());
         }
-        session.record = Some((record, Instant::now()));
+        if let Some(session) = &mut self.session {
+            session.record = Some((record, Instant::now()));
+        }
         Ok(())
     }
 
@@ -443,13 +493,16 @@ impl Process {
             return Ok(());
         }
         for write in self.claimer.writes(&mut self.replica, &self.signing, wall()) {
-            let site = &self.settings.site;
-            let event = match self.etcd.write(site, &write)? {
-                WriteOutcome::Done(revision) => {
-                    let (key, value) = (write.key.path(site).into_bytes(), write.value);
-                    KeyEvent { key, value, revision }
+            let result = self.etcd.write(&self.settings.site, &write);
+            let event = match self.note_write(result)? {
+                Some(WriteOutcome::Done(revision)) => {
+                    let key = write.key.path(&self.settings.site).into_bytes();
+                    self.refused.clear();
+                    KeyEvent { key, value: write.value, revision }
                 }
-                WriteOutcome::Failed(now) => now,
+                Some(WriteOutcome::Failed(now)) => now,
+                // The claimer repeats it after a pause.
+                None => continue,
             };
             // The watch has earlier revisions yet to deliver; that of etcd is not followed here.
             let revision = self.replica.revision();
@@ -504,7 +557,9 @@ impl Process {
                 self.settings.host
             )
         };
-        self.replica.alarm().or(self.long_record.map(long)).unwrap_or_default()
+        let refused = Some(&self.refused).filter(|reason| !reason.is_empty());
+        let refused = refused.map(|reason| format!("etcd refuses writes of this host: {reason}"));
+        self.replica.alarm().or(self.long_record.map(long)).or(refused).unwrap_or_default()
     }
 
     fn status(&self) -> ClusterStatus {
@@ -515,9 +570,10 @@ impl Process {
             .map(|(name, count)| ((*name).to_owned(), *count))
             .collect();
         counters.insert("resyncs_total".into(), self.resyncs);
+        counters.insert("writes_refused_total".into(), self.writes_refused);
         ClusterStatus {
             connected: self.session.is_some(),
-            reason: self.reason.clone(),
+            reason: if self.session.is_some() { String::new() } else { self.reason.clone() },
             revision: self.replica.revision(),
             revision_age_seconds: self.confirmed.elapsed().as_secs_f64(),
             resync_seconds: self.resync.as_secs_f64(),
@@ -639,6 +695,23 @@ impl Process {
             eprintln!(
                 "causeway-directory: cannot revoke the lease: it expires by itself (error={error})"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_of_refused_writes_grow_to_a_minute() {
+        let mut retry = Retry::new();
+        assert!(retry.is_due());
+        let pauses = [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs);
+        for pause in pauses {
+            assert_eq!(retry.pause, pause);
+            retry.refused();
+            assert!(!retry.is_due());
         }
     }
 }
