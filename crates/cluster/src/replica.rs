@@ -639,6 +639,11 @@ impl Replica {
         })
     }
 
+    /// Returns whether removals are held.
+    pub const fn is_held(&self) -> bool {
+        self.brake.is_some()
+    }
+
     /// Returns the epoch for a new record of this host: the time of day, and newer than the record
     /// that is known. A known epoch more than a day ahead does not count: other hosts refused it.
     pub fn next_epoch(&self, wall: u64) -> u64 {

@@ -244,6 +244,7 @@ impl Process {
         let (control, key) =
             (self.settings.control.clone(), self.settings.tunnel.private_key.clone());
         let to = self.sender.clone();
+        self.take_release();
         std::thread::spawn(move || follow_local(control, key, to));
         loop {
             let first = match self.receiver.recv_timeout(self.timeout()) {
@@ -537,11 +538,11 @@ impl Process {
         Ok(())
     }
 
-    /// Follows held removals, if an operator confirmed them by the file `release`.
+    /// Follows held removals, if an operator confirmed them by the file `release`. A file from a time
+    /// without held removals is removed, so that it does not confirm those of later.
     fn take_release(&mut self) {
-        if self.replica.alarm().is_some()
-            && std::fs::remove_file(self.settings.state.join("release")).is_ok()
-        {
+        let is_confirmed = std::fs::remove_file(self.settings.state.join("release")).is_ok();
+        if is_confirmed && self.replica.is_held() {
             eprintln!("causeway-directory: held removals are followed, as the operator confirmed");
             self.replica.release();
         }

@@ -64,6 +64,11 @@ fn cluster_refuses_hostile_records_and_survives_a_wipe() {
     }
     etcd.put(&format!("{PREFIX}mac/../x"), b"x", None).unwrap();
 
+    // A confirmation while nothing is held does not count for later.
+    let state = a.state();
+    server.verb(&["release", "--state", &state.display().to_string()]);
+    wait("the confirmation is removed", || (!state.join("release").exists()).then_some(()));
+
     // A wipe: removals are held, traffic goes on, and every host claims anew.
     let _others: Vec<_> = (1..4).flat_map(|guest| [a.attach(guest), b.attach(guest)]).collect();
     let is_all = |all: &Value| all.as_array().is_some_and(|all| all.len() == 4);
@@ -83,6 +88,7 @@ fn cluster_refuses_hostile_records_and_survives_a_wipe() {
     assert!(has_alarm(&a.get("/v1/cluster")) && has_alarm(&b.get("/v1/cluster")));
     assert_eq!(a.get("/v1/links").as_array().map(Vec::len), Some(1));
     stream(&mut on_b, to_a, &mut on_a, 200);
+    assert!(has_alarm(&a.get("/v1/cluster")));
     server.verb(&["group", "add", "blue", "--vni", "7"]);
     a.await_view("/v1/cluster", |view| !has_alarm(view) && view["hosts_seen"] == 1);
     stream(&mut on_a, to_b, &mut on_b, 20);

@@ -212,7 +212,7 @@ impl Host {
         command.args(["--local", &address, "--endpoint", &address]);
         command.arg("--key").arg(self.folder.join("key"));
         command.arg("--control").arg(self.socket());
-        command.arg("--state").arg(self.folder.join("directory"));
+        command.arg("--state").arg(self.state());
         self.directory = Some(Running::start(&mut command));
     }
 
@@ -228,6 +228,11 @@ impl Host {
 
     fn socket(&self) -> PathBuf {
         self.folder.join("control.sock")
+    }
+
+    /// Returns the state directory of the directory process.
+    pub fn state(&self) -> PathBuf {
+        self.folder.join("directory")
     }
 
     /// Attaches a guest.
