@@ -149,6 +149,8 @@ pub struct Replica {
     /// Claims of hosts without a record.
     waiting: BTreeMap<ClusterAddress, (ClaimRecord, u64)>,
     stored: BTreeMap<RecordKey, Stored>,
+    /// Deleted keys in `stored`, by the revision of the deletion.
+    deleted: BTreeSet<(u64, RecordKey)>,
     /// Groups that were deleted while removals are held.
     held_groups: BTreeSet<Name>,
     /// Records that disappeared in the held step, and records before it.
@@ -181,6 +183,7 @@ impl Replica {
             claims: BTreeMap::new(),
             waiting: BTreeMap::new(),
             stored: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             held_groups: BTreeSet::new(),
             brake: None,
             revision: 0,
@@ -205,7 +208,20 @@ impl Replica {
             self.event(event, wall);
         }
         self.revision = self.revision.max(revision);
+        self.forget_deleted();
         self.release_if_restored();
+    }
+
+    /// Forgets deleted keys up to the revision of the watch, which delivers no earlier events of them.
+    fn forget_deleted(&mut self) {
+        let watched = self.revision;
+        while self.deleted.first().is_some_and(|(revision, _)| *revision <= watched)
+            && let Some((revision, key)) = self.deleted.pop_first()
+        {
+            if self.stored.get(&key).is_some_and(|s| !s.exists && s.revision == revision) {
+                self.stored.remove(&key);
+            }
+        }
     }
 
     /// Replaces the knowledge of etcd by its content at one revision: a key that is not listed was
@@ -218,6 +234,7 @@ impl Replica {
             self.present().into_iter().filter(|key| !listed.contains(key)).collect();
         self.engage_brake(&lost, listed.is_empty());
         self.stored.clear();
+        self.deleted.clear();
         self.conflicts.clear();
         for key in lost {
             self.delete(&key, wall);
@@ -270,6 +287,7 @@ impl Replica {
     /// have changed since.
     pub fn forget_revisions(&mut self) {
         self.stored.clear();
+        self.deleted.clear();
         (self.revision, self.floor) = (0, 0);
         self.hosts.values_mut().for_each(|host| host.seen = false);
         self.bump();
@@ -356,6 +374,9 @@ impl Replica {
             },
         };
         let stored = Stored { revision: event.revision, exists: event.value.is_some(), accepted };
+        if !stored.exists {
+            self.deleted.insert((event.revision, key.clone()));
+        }
         self.stored.insert(key, stored);
     }
 
@@ -745,4 +766,28 @@ fn replaces(new: &ClaimRecord, known: &ClaimRecord) -> bool {
         return new.gone || !known.gone;
     }
     (new.epoch, &new.host) > (known.epoch, &known.host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sign::SigningKey;
+
+    #[test]
+    fn replica_forgets_deleted_keys_that_the_watch_has_delivered() {
+        let key = SigningKey::new([7; 32]).unwrap().public();
+        let mut replica = Replica::new("lab".parse().unwrap(), "h1".parse().unwrap(), key);
+        for number in 0..1_000_u64 {
+            let at = format!("/causeway/v1/lab/mac/blue/52:54:00:00:{:02x}:01", number % 256);
+            let (put, gone) = (number * 2 + 1, number * 2 + 2);
+            let event = |value, revision| KeyEvent { key: at.clone().into(), value, revision };
+            replica.apply(&[event(Some(Vec::new()), put)], put, 0);
+            assert_eq!(replica.stored.len(), 1);
+            // The answer to an own write comes before the watch.
+            replica.apply(&[event(None, gone)], put, 0);
+            assert_eq!((replica.stored.len(), replica.deleted.len()), (1, 1));
+            replica.apply(&[], gone, 0);
+            assert_eq!((replica.stored.len(), replica.deleted.len()), (0, 0));
+        }
+    }
 }

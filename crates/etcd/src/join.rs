@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::args::{EtcdArgs, JoinArgs};
 use crate::client::Etcd;
-use crate::keys::random;
+use crate::keys::{random, write_new};
 use crate::verbs::{self, VerbError};
 
 /// The service of the process.
@@ -73,10 +73,8 @@ fn make_key(path: &Path) -> Result<(), VerbError> {
         return Ok(());
     }
     let key = PrivateKey::new(*random().map_err(|error| failed(path, &error))?);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let mut file = file.map_err(|error| failed(path, &error))?;
     let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
-    file.write_all(text.as_bytes()).map_err(|error| failed(path, &error))?;
+    write_new(path, &text).map_err(|error| failed(path, &error))?;
     eprintln!("causeway-directory: key made (file={} public={})", path.display(), key.public());
     Ok(())
 }

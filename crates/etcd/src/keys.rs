@@ -33,15 +33,32 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let key = make().map_err(wrong)?;
-            let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            let mut file = options.map_err(|error| wrong(error.to_string()))?;
             let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
-            let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-            written.map_err(|error| wrong(error.to_string()))?;
+            write_new(path, &text).map_err(|error| wrong(error.to_string()))?;
             Ok(key)
         }
         Err(error) => Err(wrong(error.to_string())),
     }
+}
+
+/// Writes a key to a new file with mode 0600: beside, synchronized, and renamed, so that a crash
+/// leaves no empty key.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    let beside = path.with_extension("new");
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        // Of a process that ended too early.
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Makes a key of random bytes of the kernel.
@@ -60,5 +77,25 @@ pub fn random() -> std::io::Result<Zeroizing<[u8; 32]>> {
     match rustix::rand::getrandom(bytes.as_mut_slice(), flags)? {
         32 => Ok(bytes),
         _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use causeway_testing::folder::Folder;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_made_once_and_replace_the_rest_of_a_crash() {
+        let folder = Folder::new("keys");
+        let (path, beside) = (folder.join("signing.key"), folder.join("signing.new"));
+        std::fs::write(&beside, b"").unwrap();
+        let key = read_or_make(&path).unwrap();
+        assert_eq!(read_or_make(&path).unwrap().public(), key.public());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!beside.exists());
     }
 }

@@ -44,12 +44,12 @@ pub const HEADERS_MAX: usize = 64;
 pub const REASON_CHARS_MAX: usize = 256;
 /// Most bytes of a reply: 65,536 claims have about 40 MiB.
 pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Most bytes of one message of a watch.
-pub const WATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most bytes of one message of a watch. A longer one ends the watch, and a list follows.
+pub const WATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes of the snapshot that are read.
 pub const SNAPSHOT_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Most messages that wait for the main thread.
-pub const MESSAGES_MAX: usize = 256;
+pub const MESSAGES_MAX: usize = 16;
 /// Hosts in one update of the daemon: a host may have many groups.
 pub const UPDATE_HOSTS: usize = 4;
 /// Addresses in one update of the daemon.
