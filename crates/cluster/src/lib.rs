@@ -44,6 +44,7 @@
 //! | [`key`] | keys in etcd |
 //! | [`record`] | values in etcd, with versions |
 //! | [`sign`] | Ed25519 keys and signatures |
+//! | [`refusal`] | the reasons for which records are refused |
 //! | [`replica`] | the accepted records, and the rules of failures |
 //! | [`claimer`] | the claims of this host |
 //! | [`limits`] | limits |
@@ -64,11 +65,13 @@ pub mod claimer;
 pub mod key;
 pub mod limits;
 pub mod record;
+pub mod refusal;
 pub mod replica;
 pub mod sign;
 
 pub use claimer::{Claimer, Write};
 pub use key::RecordKey;
 pub use record::{ClaimRecord, EvictionRecord, GroupRecord, HostRecord};
-pub use replica::{KeyEvent, RecordRefusal, Replica};
+pub use refusal::RecordRefusal;
+pub use replica::{KeyEvent, Replica};
 pub use sign::{SigningKey, VerifyingKey};

@@ -28,7 +28,8 @@ use crate::limits::{
     BRAKE_PERCENT, BRAKE_RECORDS_MIN, CLAIMS_MAX, EPOCH_AHEAD_NS, GROUPS_MAX, HOSTS_MAX,
     MISSING_KEPT_NS, WAITING_MAX,
 };
-use crate::record::{ClaimRecord, EvictionRecord, GroupRecord, HostRecord, RecordError};
+use crate::record::{ClaimRecord, EvictionRecord, GroupRecord, HostRecord};
+use crate::refusal::{HostConflict, RecordRefusal};
 use crate::sign::VerifyingKey;
 
 /// A change of a key in etcd, or a key of a list.
@@ -40,73 +41,6 @@ pub struct KeyEvent {
     pub value: Option<Vec<u8>>,
     /// The revision of the change.
     pub revision: u64,
-}
-
-/// The reason for which a record was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RecordRefusal {
-    /// The key or the value has not the form of the schema.
-    Malformed,
-    /// The record has a newer version.
-    Version,
-    /// The signature is not that of the host.
-    Signature,
-    /// The record is older than the accepted one, or the host had not the right to replace it.
-    Older,
-    /// The epoch lies more than a day in the future.
-    Future,
-    /// The host is evicted.
-    Evicted,
-    /// Another group has the number, or another host the key.
-    Conflict,
-    /// A limit is reached.
-    Full,
-}
-
-impl RecordRefusal {
-    /// Every reason.
-    pub const ALL: [Self; 8] = [
-        Self::Malformed,
-        Self::Version,
-        Self::Signature,
-        Self::Older,
-        Self::Future,
-        Self::Evicted,
-        Self::Conflict,
-        Self::Full,
-    ];
-
-    /// Returns the name of the counter.
-    pub const fn counter(self) -> &'static str {
-        match self {
-            Self::Malformed => "refused_malformed_total",
-            Self::Version => "refused_version_total",
-            Self::Signature => "refused_signature_total",
-            Self::Older => "refused_older_total",
-            Self::Future => "refused_future_total",
-            Self::Evicted => "refused_evicted_total",
-            Self::Conflict => "refused_conflict_total",
-            Self::Full => "refused_full_total",
-        }
-    }
-}
-
-impl From<RecordError> for RecordRefusal {
-    fn from(error: RecordError) -> Self {
-        match error {
-            RecordError::Version(_) => Self::Version,
-            RecordError::Long(_) | RecordError::Form(_) | RecordError::Range(_) => Self::Malformed,
-        }
-    }
-}
-
-/// The reason why a host's record is refused until an operator decides.
-#[derive(Debug, Clone)]
-enum HostConflict {
-    /// The signing key is not that of the known record.
-    SigningKey,
-    /// Another host has the same key of tunnels.
-    TunnelKey(Name),
 }
 
 /// A host of the site.
@@ -648,16 +582,7 @@ impl Replica {
             ));
         }
         let (id, conflict) = self.conflicts.first_key_value()?;
-        Some(match conflict {
-            HostConflict::SigningKey => format!(
-                "the record of host {id} has another signing key than before: it is refused; if the \
-                 host was installed anew, evict and readmit it, else find the author of the record"
-            ),
-            HostConflict::TunnelKey(other) => format!(
-                "the record of host {id} has the key of the tunnels of host {other}: it is refused; \
-                 give {id} a key of its own, or evict {other} if it is the same host"
-            ),
-        })
+        Some(conflict.alarm(id))
     }
 
     /// Returns whether removals are held.

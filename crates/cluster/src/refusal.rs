@@ -1,0 +1,91 @@
+//! Refusals of records, and their texts.
+//!
+//! A refused record changes nothing and is counted by its reason. A conflict of a host's keys is an
+//! alarm too: only an operator can resolve it. Pure; runs in the caller's thread.
+
+use causeway_model::Name;
+
+use crate::record::RecordError;
+
+/// The reason for which a record was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordRefusal {
+    /// The key or the value has not the form of the schema.
+    Malformed,
+    /// The record has a newer version.
+    Version,
+    /// The signature is not that of the host.
+    Signature,
+    /// The record is older than the accepted one, or the host had not the right to replace it.
+    Older,
+    /// The epoch lies more than a day in the future.
+    Future,
+    /// The host is evicted.
+    Evicted,
+    /// Another group has the number, or another host the key.
+    Conflict,
+    /// A limit is reached.
+    Full,
+}
+
+impl RecordRefusal {
+    /// Every reason.
+    pub const ALL: [Self; 8] = [
+        Self::Malformed,
+        Self::Version,
+        Self::Signature,
+        Self::Older,
+        Self::Future,
+        Self::Evicted,
+        Self::Conflict,
+        Self::Full,
+    ];
+
+    /// Returns the name of the counter.
+    pub const fn counter(self) -> &'static str {
+        match self {
+            Self::Malformed => "refused_malformed_total",
+            Self::Version => "refused_version_total",
+            Self::Signature => "refused_signature_total",
+            Self::Older => "refused_older_total",
+            Self::Future => "refused_future_total",
+            Self::Evicted => "refused_evicted_total",
+            Self::Conflict => "refused_conflict_total",
+            Self::Full => "refused_full_total",
+        }
+    }
+}
+
+impl From<RecordError> for RecordRefusal {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Version(_) => Self::Version,
+            RecordError::Long(_) | RecordError::Form(_) | RecordError::Range(_) => Self::Malformed,
+        }
+    }
+}
+
+/// The reason why a host's record is refused until an operator decides.
+#[derive(Debug, Clone)]
+pub(crate) enum HostConflict {
+    /// The signing key is not that of the known record.
+    SigningKey,
+    /// Another host has the same key of tunnels.
+    TunnelKey(Name),
+}
+
+impl HostConflict {
+    /// Returns the text of the alarm about a host.
+    pub fn alarm(&self, id: &Name) -> String {
+        match self {
+            Self::SigningKey => format!(
+                "the record of host {id} has another signing key than before: it is refused; if the \
+                 host was installed anew, evict and readmit it, else find the author of the record"
+            ),
+            Self::TunnelKey(other) => format!(
+                "the record of host {id} has the key of the tunnels of host {other}: it is refused; \
+                 give {id} a key of its own, or evict {other} if it is the same host"
+            ),
+        }
+    }
+}
