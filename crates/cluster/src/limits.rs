@@ -16,7 +16,9 @@ pub const HOST_BYTES_MAX: usize = 40;
 pub const HOSTS_MAX: usize = 1_000;
 /// Most groups of a site; the record of a further group is refused.
 pub const GROUPS_MAX: usize = 4_096;
-/// Most claims; a claim on a further address is refused.
+/// Most claims of another host; its claim on a further address is refused.
+pub const HOST_CLAIMS_MAX: usize = 4_096;
+/// Most claims; a claim of another host on a further address is refused.
 pub const CLAIMS_MAX: usize = 65_536;
 /// Most claims that wait for the record of their host; a further claim is refused.
 pub const WAITING_MAX: usize = 16_384;

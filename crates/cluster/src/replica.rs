@@ -25,8 +25,8 @@ use causeway_model::{ClusterAddress, ClusterGroup, ClusterHost, Name, RemoteAddr
 
 use crate::key::RecordKey;
 use crate::limits::{
-    BRAKE_PERCENT, BRAKE_RECORDS_MIN, CLAIMS_MAX, EPOCH_AHEAD_NS, GROUPS_MAX, HOSTS_MAX,
-    MISSING_KEPT_NS, WAITING_MAX,
+    BRAKE_PERCENT, BRAKE_RECORDS_MIN, CLAIMS_MAX, EPOCH_AHEAD_NS, GROUPS_MAX, HOST_CLAIMS_MAX,
+    HOSTS_MAX, MISSING_KEPT_NS, WAITING_MAX,
 };
 use crate::record::{ClaimRecord, EvictionRecord, GroupRecord, HostRecord};
 use crate::refusal::{HostConflict, RecordRefusal};
@@ -80,6 +80,8 @@ pub struct Replica {
     evicted: BTreeMap<Name, EvictionRecord>,
     groups: BTreeMap<Name, GroupRecord>,
     claims: BTreeMap<ClusterAddress, Claim>,
+    /// Number of claims of each host.
+    claim_counts: BTreeMap<Name, usize>,
     /// Claims of hosts without a record.
     waiting: BTreeMap<ClusterAddress, (ClaimRecord, u64)>,
     stored: BTreeMap<RecordKey, Stored>,
@@ -115,6 +117,7 @@ impl Replica {
             evicted: BTreeMap::new(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
+            claim_counts: BTreeMap::new(),
             waiting: BTreeMap::new(),
             stored: BTreeMap::new(),
             deleted: BTreeSet::new(),
@@ -202,6 +205,7 @@ impl Replica {
         });
         let has_collected = self.claims.len() != before;
         if has_collected {
+            self.count_claims();
             self.bump();
         }
         has_collected || must_list
@@ -334,6 +338,7 @@ impl Replica {
                 // A host that is admitted again may have a new key.
                 self.hosts.remove(id);
                 self.claims.retain(|_, claim| claim.record.host != *id);
+                self.claim_counts.remove(id);
                 self.bump();
             }
             RecordKey::Group(name) => self.put_group(name, GroupRecord::read(value)?)?,
@@ -460,19 +465,44 @@ impl Replica {
         if record.epoch > wall.saturating_add(EPOCH_AHEAD_NS) {
             return Err(RecordRefusal::Future);
         }
-        let is_full = self.claims.len() >= CLAIMS_MAX;
+        let count = self.claim_counts.get(&record.host).copied().unwrap_or(0);
+        let is_own = record.host == self.own.0;
+        let has_most = !is_own && count >= HOST_CLAIMS_MAX;
+        let is_full = has_most || !is_own && self.claims.len() >= CLAIMS_MAX;
         match self.claims.get_mut(at) {
             Some(known) if !replaces(&record, &known.record) => return Err(RecordRefusal::Older),
             Some(known) if known.record == record => {
                 known.missing_since = None;
             }
-            None if is_full && record.host != self.own.0 => return Err(RecordRefusal::Full),
+            Some(known) if known.record.host != record.host && has_most => {
+                return Err(RecordRefusal::Full);
+            }
+            None if is_full => return Err(RecordRefusal::Full),
             _ => {
-                self.claims.insert(at.clone(), Claim { record, missing_since: None });
+                let count = self.claim_counts.entry(record.host.clone()).or_default();
+                *count = count.saturating_add(1);
+                let claim = Claim { record, missing_since: None };
+                if let Some(old) = self.claims.insert(at.clone(), claim) {
+                    self.uncount_claim(&old.record.host);
+                }
                 self.bump();
             }
         }
         Ok(true)
+    }
+
+    fn count_claims(&mut self) {
+        self.claim_counts.clear();
+        for claim in self.claims.values() {
+            let count = self.claim_counts.entry(claim.record.host.clone()).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn uncount_claim(&mut self, host: &Name) {
+        if let Some(count) = self.claim_counts.get_mut(host) {
+            *count = count.saturating_sub(1);
+        }
     }
 
     fn delete(&mut self, key: &RecordKey, wall: u64) {
@@ -504,7 +534,11 @@ impl Replica {
             RecordKey::Claim(at) => {
                 self.waiting.remove(at);
                 match self.claims.get_mut(at) {
-                    Some(claim) if claim.record.gone => drop(self.claims.remove(at)),
+                    Some(claim) if claim.record.gone => {
+                        if let Some(old) = self.claims.remove(at) {
+                            self.uncount_claim(&old.record.host);
+                        }
+                    }
                     Some(claim) => {
                         claim.missing_since.get_or_insert(wall);
                     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_cluster::limits::HOST_CLAIMS_MAX;
 use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{
@@ -542,4 +543,29 @@ fn site_signing_key_of_a_host_holds_until_the_host_is_evicted() {
     hosts[0].list(&store, wall);
     assert_eq!(hosts[0].replica.hosts()[0].epoch, 2);
     assert_eq!(hosts[0].replica.alarm(), None);
+}
+
+#[test]
+fn site_host_has_a_bounded_share_of_the_claims() {
+    let wall = 1_000 * SECOND;
+    let (mut hosts, mut store) = site_of_two(0, wall);
+    let group: Name = "blue".parse().unwrap();
+    let many: Vec<ClusterAddress> = (0..=HOST_CLAIMS_MAX)
+        .map(|number| {
+            let address = format!("52:54:01:00:{:02x}:{:02x}", number / 256, number % 256);
+            ClusterAddress { kind: AddressKind::Mac, group: group.clone(), address }
+        })
+        .collect();
+    for at in &many {
+        let claim = ClaimRecord::new((&site(), at), (&hosts[0].name, &hosts[0].key), wall, false);
+        store.put(path(&RecordKey::Claim(at.clone())), claim.write());
+    }
+    hosts.iter_mut().for_each(|host| host.list(&store, wall));
+    assert_eq!(hosts[1].replica.addresses().len(), HOST_CLAIMS_MAX);
+    assert_eq!(hosts[1].replica.counters()["refused_full_total"], 1);
+    // The own claims fit, and those of other hosts.
+    assert_eq!(hosts[0].replica.own_claims().count(), HOST_CLAIMS_MAX + 1);
+    hosts[1].local.insert(0, wall);
+    exchange(&mut hosts, &mut store, wall);
+    assert_eq!(hosts[0].replica.addresses().len(), 1);
 }
