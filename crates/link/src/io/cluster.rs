@@ -533,7 +533,8 @@ impl Cluster {
                 "a site has at most {CLUSTER_HOSTS_MAX} hosts"
             )));
         }
-        if self.addresses.len().saturating_add(addresses.len()) > CLUSTER_ADDRESSES_MAX {
+        let new = addresses.iter().filter(|new| !self.addresses.contains_key(&new.at)).count();
+        if self.addresses.len().saturating_add(new) > CLUSTER_ADDRESSES_MAX {
             let text = format!("a site has at most {CLUSTER_ADDRESSES_MAX} addresses");
             return Err(CommandError::Full(text));
         }
