@@ -3,12 +3,14 @@
 //!
 //! The head of a reply is parsed by `httparse`; bodies with a length, chunked bodies (RFC 9112, 7.1)
 //! and bodies until the end of the connection are decoded here, because a watch needs the lines of
-//! a chunked body as they arrive, under a limit. Time limits are those of the stream. The module
+//! a chunked body as they arrive, under a limit. Time limits are those of the stream for each read,
+//! and [`EXCHANGE_TIME_MAX`] (10 s) for a whole exchange; lines have no such limit. The module
 //! follows no redirection and compresses nothing. Runs in the caller's thread, which it blocks.
 
 use std::io::{Error, ErrorKind, Read, Write};
+use std::time::Instant;
 
-use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::limits::{EXCHANGE_TIME_MAX, HEAD_BYTES_MAX, HEADERS_MAX};
 
 /// The form of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct Connection<S> {
     received: Vec<u8>,
     body: BodyForm,
     closes: bool,
+    /// When the exchange began; `None` for lines.
+    begun: Option<Instant>,
 }
 
 /// A request.
@@ -52,7 +56,7 @@ fn wrong(text: &str) -> Error {
 impl<S: Read + Write> Connection<S> {
     /// Returns a connection over a stream.
     pub const fn new(stream: S) -> Self {
-        Self { stream, received: Vec::new(), body: BodyForm::Ended, closes: false }
+        Self { stream, received: Vec::new(), body: BodyForm::Ended, closes: false, begun: None }
     }
 
     /// Returns whether a further request can be sent.
@@ -74,6 +78,7 @@ impl<S: Read + Write> Connection<S> {
         )
         .into_bytes();
         text.extend_from_slice(body);
+        self.begun = Some(Instant::now());
         self.stream.write_all(&text)?;
         self.stream.flush()?;
         self.read_head()
@@ -119,6 +124,9 @@ impl<S: Read + Write> Connection<S> {
     /// Receives further bytes.
     fn receive(&mut self) -> Result<usize, Error> {
         let mut chunk = [0; 16 * 1024];
+        if self.begun.is_some_and(|begun| begun.elapsed() >= EXCHANGE_TIME_MAX) {
+            return Err(Error::new(ErrorKind::TimedOut, "the reply takes too long"));
+        }
         loop {
             match self.stream.read(&mut chunk) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -231,6 +239,7 @@ impl<S: Read + Write> Connection<S> {
         pending: &mut Vec<u8>,
         most: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
+        self.begun = None;
         let mut searched = 0;
         loop {
             let rest = pending.get(searched..).unwrap_or_default();
@@ -316,6 +325,18 @@ mod tests {
         ] {
             assert!(reply(text, 7).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn http_slow_replies_are_refused() {
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe\nlo";
+        let mut connection = Connection::new(Script(Cursor::new(text.as_bytes().to_vec()), 1));
+        connection.send(&ASK).unwrap();
+        connection.begun = Instant::now().checked_sub(EXCHANGE_TIME_MAX);
+        assert_eq!(connection.read_all(100).unwrap_err().kind(), ErrorKind::TimedOut);
+        // A watch has no limit.
+        let line = connection.read_line(&mut Vec::new(), 100).unwrap();
+        assert_eq!(line, Some(b"he".to_vec()));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Longest time of a request to etcd, for the connect and for each read and write.
 pub const ETCD_TIME_MAX: Duration = Duration::from_secs(3);
+/// Longest time from a request to the end of its reply.
+pub const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest time of a request to the daemon, for each read and write; a request for addresses waits
 /// [`LOCAL_WAIT`] longer.
 pub const CONTROL_TIME_MAX: Duration = Duration::from_secs(5);
