@@ -127,15 +127,24 @@ impl EtcdServer {
         self.process.take().unwrap().kill();
     }
 
+    /// Sends a request of etcd's JSON gateway.
+    pub fn post(&self, path: &str, body: &str, token: Option<&str>) -> Value {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let (method, body) = ("POST", body.as_bytes());
+        let request = HttpCall { method, path, host: "x", token, body };
+        let mut connection = Connection::new(stream);
+        let status = connection.send(&request).unwrap();
+        let answer = connection.read_all(1 << 20).unwrap();
+        assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&answer));
+        serde_json::from_slice(&answer).unwrap()
+    }
+
     /// Deletes all keys with a prefix, in one step.
     pub fn wipe(&self, prefix: &str) {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let encoded = |text: &str| STANDARD.encode(text);
         let end = format!("{}0", prefix.strip_suffix('/').unwrap());
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, encoded(prefix), encoded(&end));
-        let (method, path, token) = ("POST", "/v3/kv/deleterange", None);
-        let request = HttpCall { method, path, host: "x", token, body: body.as_bytes() };
-        assert_eq!(Connection::new(stream).send(&request).unwrap(), 200);
+        self.post("/v3/kv/deleterange", &body, None);
     }
 
     /// Runs a verb of `causeway-directory`; returns its output.
@@ -155,6 +164,8 @@ pub struct Host {
     pub number: u8,
     folder: Folder,
     etcd: String,
+    /// User of etcd, which is its password too.
+    user: Option<String>,
     port: u16,
     daemon: Option<Running>,
     directory: Option<Running>,
@@ -168,6 +179,11 @@ pub fn mac(host: u8, guest: u8) -> [u8; 6] {
 impl Host {
     /// Starts the daemon and the directory process. Hosts of one site use one UDP port.
     pub fn start(number: u8, etcd: &EtcdServer, port: u16) -> Self {
+        Self::start_as(number, etcd, port, None)
+    }
+
+    /// Starts the host with a user of etcd, which is its password too.
+    pub fn start_as(number: u8, etcd: &EtcdServer, port: u16, user: Option<&str>) -> Self {
         let folder = Folder::new("host");
         let run = folder.path().display().to_string();
         let mut text = format!(
@@ -187,7 +203,8 @@ impl Host {
         std::fs::write(&file, key.to_text().as_str()).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let etcd = etcd.url();
-        let mut host = Self { number, folder, etcd, port, daemon: None, directory: None };
+        let user = user.map(str::to_owned);
+        let mut host = Self { number, folder, etcd, user, port, daemon: None, directory: None };
         host.start_daemon();
         host.start_directory();
         host
@@ -213,6 +230,11 @@ impl Host {
         command.arg("--key").arg(self.folder.join("key"));
         command.arg("--control").arg(self.socket());
         command.arg("--state").arg(self.state());
+        if let Some(user) = &self.user {
+            let file = self.folder.join("password");
+            std::fs::write(&file, user).unwrap();
+            command.args(["--etcd-user", user]).arg("--etcd-password-file").arg(file);
+        }
         self.directory = Some(Running::start(&mut command));
     }
 

@@ -4,4 +4,5 @@ mod hostile;
 mod hosts;
 mod join;
 mod outage;
+mod rights;
 mod tls;
