@@ -18,6 +18,26 @@ fn refused(host: &Host) -> u64 {
     view["status"]["counters"]["claims_refused_total"].as_u64().unwrap_or(0)
 }
 
+fn has_alarm(view: &Value) -> bool {
+    view["status"]["alarm"].as_str().is_some_and(|alarm| !alarm.is_empty())
+}
+
+/// Waits until etcd has a number of claims.
+fn await_claims(etcd: &mut Etcd, count: usize) {
+    wait("every host claims anew", || {
+        let items = etcd.list(PREFIX).unwrap().items;
+        let is_claim = |key: &[u8]| String::from_utf8_lossy(key).contains("/mac/");
+        (items.iter().filter(|item| is_claim(&item.key)).count() == count).then_some(())
+    });
+}
+
+/// Confirms removals on a host that holds none, and waits until the host has dropped the file.
+fn confirm_without_hold(server: &EtcdServer, host: &Host) {
+    let state = host.state();
+    server.verb(&["release", "--state", &state.display().to_string()]);
+    wait("the confirmation is removed", || (!state.join("release").exists()).then_some(()));
+}
+
 #[test]
 fn cluster_refuses_hostile_records_and_survives_a_wipe() {
     let server = EtcdServer::start();
@@ -65,24 +85,19 @@ fn cluster_refuses_hostile_records_and_survives_a_wipe() {
     etcd.put(&format!("{PREFIX}mac/../x"), b"x", None).unwrap();
 
     // A confirmation while nothing is held does not count for later.
-    let state = a.state();
-    server.verb(&["release", "--state", &state.display().to_string()]);
-    wait("the confirmation is removed", || (!state.join("release").exists()).then_some(()));
+    confirm_without_hold(&server, &a);
 
     // A wipe: removals are held, traffic goes on, and every host claims anew.
     let _others: Vec<_> = (1..4).flat_map(|guest| [a.attach(guest), b.attach(guest)]).collect();
-    let is_all = |all: &Value| all.as_array().is_some_and(|all| all.len() == 4);
-    a.await_view("/v1/cluster/addresses", is_all);
-    b.await_view("/v1/cluster/addresses", is_all);
+    for host in [&a, &b] {
+        host.await_view("/v1/cluster/addresses", |all| {
+            all.as_array().is_some_and(|a| a.len() == 4)
+        });
+    }
     server.wipe(PREFIX);
-    let has_alarm = |view: &Value| view["status"]["alarm"].as_str().is_some_and(|s| !s.is_empty());
     a.await_view("/v1/cluster", has_alarm);
     stream(&mut on_a, to_b, &mut on_b, 200);
-    wait("every host claims anew", || {
-        let items = etcd.list(PREFIX).unwrap().items;
-        let is_claim = |key: &[u8]| String::from_utf8_lossy(key).contains("/mac/");
-        (items.iter().filter(|item| is_claim(&item.key)).count() == 8).then_some(())
-    });
+    await_claims(&mut etcd, 8);
     // The group is missing: the hold stands, with the links.
     std::thread::sleep(Duration::from_secs(3));
     assert!(has_alarm(&a.get("/v1/cluster")) && has_alarm(&b.get("/v1/cluster")));
