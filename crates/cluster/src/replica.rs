@@ -454,6 +454,9 @@ impl Replica {
                 Some(host) => host.record.signing_key,
                 None if self.waiting.len() >= WAITING_MAX => return Err(RecordRefusal::Full),
                 None => {
+                    if let Some(claim) = self.claims.get_mut(at) {
+                        claim.missing_since.get_or_insert(wall);
+                    }
                     self.waiting.insert(at.clone(), (record, revision));
                     return Ok(false);
                 }
