@@ -118,7 +118,7 @@ struct Channel {
     incoming: Incoming,
     /// It is in the list of channels with bytes to send.
     is_ready: bool,
-    /// To whom its queued bytes are charged.
+    /// Owner to whom all its queued bytes are charged.
     owner: u32,
 }
 
@@ -258,7 +258,8 @@ impl PeerSession {
     }
 
     /// Sends a message, which is the concatenation of `parts`, at most 4,106 bytes. The bytes are
-    /// charged to `owner` until they are acknowledged. Ignored on a channel that ended.
+    /// charged to `owner` until they are acknowledged; behind bytes that are not acknowledged, to the
+    /// owner of those. Ignored on a channel that ended.
     pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.outgoing.is_ended() {
@@ -270,7 +271,10 @@ impl PeerSession {
         channel.outgoing.push(&len.to_be_bytes());
         channel.outgoing.push(head);
         channel.outgoing.push(body);
-        channel.owner = owner;
+        if before == 0 {
+            channel.owner = owner;
+        }
+        let owner = channel.owner;
         let added = channel.outgoing.len().saturating_sub(before);
         let sum = self.queued.entry(owner).or_insert(0);
         *sum = sum.saturating_add(added);

@@ -3,5 +3,6 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "a test")]
 
 mod network;
+mod owners;
 mod random;
 mod restarts;
