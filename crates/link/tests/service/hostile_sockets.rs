@@ -1,7 +1,7 @@
 //! A peer that breaks the rules of sockets between hosts harms only itself.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::hosts::{Host, PATIENCE, spec, wait_up};
 use crate::sockets::{join, pattern, sockets, transfer};
@@ -25,6 +25,8 @@ struct Peer {
     began: Instant,
     /// Messages of the daemon, by channel.
     heard: Vec<(u32, SocketMessage)>,
+    /// Datagrams of the session that are lost on their way to the peer from now on.
+    losses: usize,
 }
 
 impl Peer {
@@ -53,6 +55,7 @@ impl Peer {
             sink,
             began: Instant::now(),
             heard: Vec::new(),
+            losses: 0,
         };
         peer.until(|peer| peer.session.is_up());
         wait_up(host, "peer");
@@ -83,6 +86,10 @@ impl Peer {
         }
         let mut received = Received::default();
         for segment in &self.sink.segments {
+            if self.losses > 0 {
+                self.losses -= 1;
+                continue;
+            }
             let _ = self.session.receive(now, self.sink.frame(segment), &mut || 9, &mut received);
         }
         self.session.tick(now, &mut || 9, &mut received);
@@ -227,4 +234,27 @@ fn hostile_peer_floods_with_requests_and_addresses_within_its_limits() {
     let count = |counter: &str| host.link_counter("peer", counter);
     assert_eq!((count("vsock_cids"), count("vsock_refused_cids_total")), (4096, 904));
     transfer((&mut a, ca), (&mut b, cb), &pattern(1, 100_000), 7000);
+}
+
+#[test]
+fn vsock_last_datagram_that_is_lost_is_sent_again() {
+    let host = Host::with_sockets();
+    let mut b = sockets(&host, 4);
+    let mut peer = Peer::of(&host, 51, 52, 21614);
+    b.listen(Type::Stream, 1);
+    let channel = peer.request((7, 1), (4, 1));
+    assert_eq!(peer.answer(channel, &mut b), Some(Op::Response));
+    let accepted = b.accept(PATIENCE).unwrap();
+    // All packets of both sides are acknowledged.
+    let quiet = Instant::now();
+    peer.until(|peer| {
+        peer.session.view().queued_bytes == 0 && quiet.elapsed() > Duration::from_millis(300)
+    });
+    peer.losses = 1;
+    b.send(accepted, b"tail", PATIENCE).unwrap();
+    let is_data = |(of, message): &(u32, SocketMessage)| {
+        *of == channel && u16::from(message.op) == Op::Data.raw()
+    };
+    peer.until(|peer| peer.heard.iter().any(is_data));
+    assert_eq!(peer.losses, 0);
 }

@@ -7,7 +7,7 @@ use causeway_wire::multiplex::ADDRESSES;
 use super::{INBOX, place, random};
 use crate::counters::bump;
 use crate::limits::{LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX};
-use crate::multiplex::{DownReason, PeerEvent, Received};
+use crate::multiplex::{DownReason, PeerEvent, PeerSession, Received};
 use crate::service::{Socket, TX};
 
 impl Socket {
@@ -32,6 +32,8 @@ impl Socket {
                 Message::Carrier(link, carrier) => {
                     if let Some(peer) = self.peers.peers.get_mut(&link) {
                         peer.carrier = carrier;
+                        // Its datagrams may be longer.
+                        self.peers.has_work = true;
                     }
                 }
                 Message::StationFrames(_)
@@ -135,6 +137,9 @@ impl Socket {
             let Some(peer) = self.peers.peers.get_mut(&link) else { continue };
             let mut received = std::mem::take(&mut self.peers.received);
             let is_lost = !peer.is_up && now_ns.saturating_sub(peer.down_ns) >= LINK_DOWN_NS_MAX;
+            let is_due =
+                |session: &PeerSession| session.deadline_ns().is_some_and(|at| at <= now_ns);
+            let was_due = is_due(&peer.session);
             if is_lost && peer.session.is_up() {
                 peer.session.restart(now_ns, DownReason::Link, &mut random, &mut received);
             } else if peer.session.is_exhausted() {
@@ -142,7 +147,8 @@ impl Socket {
             } else {
                 peer.session.tick(now_ns, &mut random, &mut received);
             }
-            self.peers.has_work |= peer.is_up && peer.session.deadline_ns().is_some();
+            // A probe leaves lost bytes to send and no deadline.
+            self.peers.has_work |= peer.is_up && (was_due || is_due(&peer.session));
             self.apply_events(cx, link, &received);
             received.clear();
             self.peers.received = received;
