@@ -332,7 +332,8 @@ impl Service for Socket {
         Ok(())
     }
 
-    fn removed(&mut self, _cx: &mut Context<'_>, port: PortId) {
+    fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
+        self.peers.set_now(cx.now_ns);
         self.withdraw_cid(port);
         if let Some(mut socket_port) = self.socket_ports.remove(port) {
             socket_port.captures.close();
@@ -350,11 +351,13 @@ impl Service for Socket {
     }
 
     fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
+        self.peers.set_now(cx.now_ns);
         self.detect_resume(cx, port, queue);
         self.claim_cid(cx, port);
     }
 
     fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
+        self.peers.set_now(cx.now_ns);
         match queue {
             RX => {
                 if let Some(socket_port) = self.socket_ports.get_mut(port) {
@@ -367,6 +370,7 @@ impl Service for Socket {
     }
 
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
+        self.peers.set_now(cx.now_ns);
         if let Some(socket_port) = self.socket_ports.get_mut(port) {
             socket_port.filling.of = None;
         }
@@ -407,6 +411,7 @@ impl Service for Socket {
     }
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
+        self.peers.set_now(cx.now_ns);
         self.host_ready(cx, value, readable, writable);
         self.deliver_scheduled(cx);
     }
@@ -434,6 +439,7 @@ impl Service for Socket {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
+        self.peers.set_now(cx.now_ns);
         self.expire(cx);
         self.expire_handshakes(cx.now_ns);
         self.resume_listeners(cx);
@@ -445,6 +451,7 @@ impl Service for Socket {
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        self.peers.set_now(cx.now_ns);
         RequestDispatch::new(request)
             .on(|request| {
                 Ok(control::piece(&self.table, cx.ports, &self.peers, cx.now_ns, &request))

@@ -157,7 +157,9 @@ impl Peers {
         Some((LinkId(id), &peer.name))
     }
 
-    /// Notes the time of a call.
+    /// Notes the time of a call of the service. Every call that may queue messages notes it first,
+    /// because [`Self::flush`] sends them after the call: with an earlier time a packet would count
+    /// as unacknowledged since then.
     #[inline]
     pub(crate) const fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;

@@ -130,7 +130,6 @@ impl Socket {
 
     /// Runs the timers of sessions.
     pub(crate) fn tick_peers(&mut self, cx: &mut Context<'_>) {
-        self.peers.now_ns = cx.now_ns;
         let now_ns = cx.now_ns;
         let links: Vec<LinkId> = self.peers.peers.keys().copied().collect();
         for link in links {
