@@ -27,6 +27,8 @@ pub struct Incoming {
     next: u64,
     /// Bytes behind a gap, by their offset.
     pieces: BTreeMap<u64, Vec<u8>>,
+    /// Greatest end of all bytes that ever waited behind a gap.
+    reach: u64,
     /// Offset at which the channel ends.
     end: Option<u64>,
     /// The beginning of a message, with its length.
@@ -63,8 +65,7 @@ impl Incoming {
         let end = offset.checked_add(bytes.len() as u64).ok_or(Fault::Breach)?;
         let is_far = end > self.next.saturating_add(CHANNEL_WINDOW_BYTES as u64);
         let is_behind = self.end.is_some_and(|known| end > known || (last && end != known));
-        let is_early = last
-            && self.pieces.iter().any(|(at, piece)| at.saturating_add(piece.len() as u64) > end);
+        let is_early = last && self.reach > end;
         if is_far || is_behind || is_early || (last && end < self.next) {
             return Err(Fault::Breach);
         }
@@ -104,6 +105,7 @@ impl Incoming {
         if more > room {
             return Err(Fault::NoRoom);
         }
+        self.reach = self.reach.max(offset.saturating_add(bytes.len() as u64));
         self.pieces.insert(offset, bytes.to_vec());
         Ok(0_isize.saturating_add_unsigned(more))
     }
@@ -168,6 +170,8 @@ mod tests {
         assert_eq!(incoming.take(0, &[0xff, 0xff], false, ROOM, |_| {}), Err(Fault::Breach));
         let mut incoming = Incoming::default();
         incoming.take(4, &[0, 0], false, ROOM, |_| {}).unwrap();
+        // A piece that reaches less far is held later.
+        incoming.take(3, &[0], false, ROOM, |_| {}).unwrap();
         assert_eq!(incoming.take(2, &[0, 0], true, ROOM, |_| {}), Err(Fault::Breach));
         incoming.take(0, &[0, 0, 0, 0], false, ROOM, |_| {}).unwrap();
         incoming.take(6, &[], true, ROOM, |_| {}).unwrap();
