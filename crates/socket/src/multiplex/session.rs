@@ -86,6 +86,9 @@ pub enum PacketRefusal {
     /// It belongs to another session.
     #[error("it belongs to another session")]
     Foreign,
+    /// It begins a session less than 250 ms after the last began.
+    #[error("it begins a session less than 250 ms after the last began")]
+    Early,
     /// There is no room for bytes behind a gap, or for another channel.
     #[error("there is no room for it")]
     NoRoom,
@@ -137,6 +140,8 @@ pub struct PeerSession {
     /// A hello is due at once; whether it asks for another.
     answer: Option<bool>,
     in_flight: InFlight,
+    /// When the last session began, of this name or an earlier one.
+    began_ns: Option<u64>,
     /// Numbers of received packets.
     received: Ranges,
     /// Numbers below were received or are forgotten.
@@ -180,6 +185,7 @@ impl PeerSession {
             hello_pause_ns: HELLO_NS_MIN,
             answer: None,
             in_flight: InFlight::default(),
+            began_ns: None,
             received: Ranges::default(),
             floor: 0,
             ack_ns: None,
@@ -223,8 +229,8 @@ impl PeerSession {
         out: &mut Received,
     ) {
         let (was_up, old) = (self.is_up, self.tag);
-        let lost_before = self.view().lost_total;
-        *self = Self { lost_before, ..Self::new(now_ns, random) };
+        let (lost_before, began_ns) = (self.view().lost_total, self.began_ns);
+        *self = Self { lost_before, began_ns, ..Self::new(now_ns, random) };
         if self.tag == old {
             self.tag = old.wrapping_add(1).max(1);
         }
@@ -489,12 +495,13 @@ impl PeerSession {
             return Ok(());
         }
         if self.is_up {
-            // The peer is in no session with us.
+            // The peer is in no session with us. It repeats its hello.
+            self.check_pause(now_ns)?;
             self.restart(now_ns, DownReason::Peer, random, out);
         }
         self.peer = Some(hello.source);
         if is_mine && hello.destination == self.tag {
-            self.begin(out);
+            self.begin(now_ns, out)?;
             self.answer = hello.asks.then_some(false);
         } else {
             self.answer = Some(true);
@@ -502,14 +509,24 @@ impl PeerSession {
         Ok(())
     }
 
+    /// Checks that the last session began at least [`HELLO_NS_MIN`] (250 ms) ago: each session costs
+    /// the shard its connections, addresses and log lines.
+    fn check_pause(&self, now_ns: u64) -> Result<(), PacketRefusal> {
+        let is_early = self.began_ns.is_some_and(|at| now_ns < at.saturating_add(HELLO_NS_MIN));
+        if is_early { Err(PacketRefusal::Early) } else { Ok(()) }
+    }
+
     /// Begins the session with the known peer.
-    fn begin(&mut self, out: &mut Received) {
+    fn begin(&mut self, now_ns: u64, out: &mut Received) -> Result<(), PacketRefusal> {
+        self.check_pause(now_ns)?;
+        self.began_ns = Some(now_ns);
         let is_lower = self.peer.is_some_and(|peer| self.tag < peer);
         let numbers = if is_lower { (1, 2) } else { (2, 1) };
         (self.next_channel, self.next_peer_channel) = numbers;
         self.is_up = true;
         self.channels.insert(ADDRESSES, Channel::default());
         out.events.push(PeerEvent::Up);
+        Ok(())
     }
 
     /// Processes a packet.
@@ -524,7 +541,7 @@ impl PeerSession {
         }
         if !self.is_up {
             // Only the known peer knows our tag; its hello was lost.
-            self.begin(out);
+            self.begin(now_ns, out)?;
         }
         let next = self.received.iter().next_back().map_or(0, |(_, end)| end);
         let number = expand(packet.number, next).ok_or(PacketRefusal::Breach)?;

@@ -42,7 +42,7 @@ use causeway_directory::{CidKey, Directory, Place};
 use causeway_fabric::carrier::{Body, Carrier, LinkId, Membership, Message, Outgoing};
 use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::{Context, PortId};
+use causeway_fabric::{Context, LogLimit, PortId};
 use causeway_model::{CommandError, Name};
 use causeway_wire::virtio_net::Offload;
 
@@ -95,6 +95,8 @@ pub(crate) struct Peer {
     /// CIDs that the peer claims.
     cids: usize,
     counters: PeerCounters,
+    /// Limit of log lines about its sessions.
+    log: LogLimit,
 }
 
 /// The peers of a shard.
@@ -144,6 +146,7 @@ impl Peers {
             conns: keyed(),
             cids: 0,
             counters: PeerCounters::default(),
+            log: LogLimit::default(),
         };
         self.peers.insert(member.id, peer);
         Ok(())

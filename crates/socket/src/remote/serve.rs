@@ -77,7 +77,10 @@ impl Socket {
                 PeerEvent::Up => {
                     if let Some(peer) = self.peers.peers.get_mut(&link) {
                         bump(&mut peer.counters.sessions);
-                        log::info!(link = peer.name.as_str(); "the peer carries sockets");
+                        if let Some(suppressed) = peer.log.admit(cx.now_ns) {
+                            let name = peer.name.as_str();
+                            log::info!(link = name, suppressed; "the peer carries sockets");
+                        }
                     }
                     self.peers.announce_all(link);
                 }
@@ -101,7 +104,9 @@ impl Socket {
         let conns = std::mem::take(&mut peer.conns);
         peer.cids = 0;
         let (name, connections) = (peer.name.as_str(), conns.len());
-        log::info!(link = name, reason:% = why, connections; "the session with the peer ended: its connections are reset");
+        if let Some(suppressed) = peer.log.admit(cx.now_ns) {
+            log::info!(link = name, reason:% = why, connections, suppressed; "the session with the peer ended: its connections are reset");
+        }
         self.peers.directory.remove_place(place(link));
         for (id, _) in conns.into_values() {
             self.end(cx, id, true);

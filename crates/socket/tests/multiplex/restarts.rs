@@ -1,6 +1,7 @@
 //! Sessions end with a reason and begin again: restarts, silence, hostile datagrams.
 
 use causeway_socket::multiplex::{DownReason, PeerEvent, PeerSession, Received};
+use causeway_wire::multiplex::{Datagram, Hello, VERSION};
 
 use crate::network::{Faults, World};
 
@@ -84,4 +85,26 @@ fn hostile_datagrams_of_a_peer_end_only_its_session() {
         let view = world.hosts[1].view();
         assert!(view.held_bytes <= 40_000, "{view:?}");
     }
+}
+
+#[test]
+fn hostile_peer_begins_at_most_four_sessions_a_second() {
+    let mut session = PeerSession::new(0, &mut || 7);
+    let (mut out, mut received, mut tag) = (Vec::new(), Received::default(), 7);
+    for step in 0..10_000_u64 {
+        let (now, source) = (step * 100_000, 1000 + step as u32);
+        // The first hello asks for the tag and ends the last session, the second begins another.
+        for asks_tag in [true, false] {
+            let destination = if asks_tag { 0 } else { tag };
+            let hello = Hello { version: VERSION, asks: true, source, destination }.emit();
+            let _ = session.receive(now, &hello, &mut || 50_000 + step as u32, &mut received);
+            while session.transmit(now, 1200, &mut out) {
+                if let Ok(Datagram::Hello(hello)) = Datagram::parse(&out) {
+                    tag = hello.source;
+                }
+            }
+        }
+    }
+    let ups = received.events.iter().filter(|event| **event == PeerEvent::Up).count();
+    assert!((3..=4).contains(&ups), "{ups} sessions in a second");
 }
