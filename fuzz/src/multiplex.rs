@@ -5,7 +5,7 @@
 
 use causeway_socket::limits::{CHANNELS_MAX, HELD_BYTES_MAX, MESSAGE_BYTES_MAX};
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
-use causeway_wire::multiplex::{Datagram, Hello, Packet, Piece, Ranges};
+use causeway_wire::multiplex::{Datagram, Hello, MESSAGE_LEN, Packet, Piece, Ranges};
 
 use crate::Input;
 
@@ -46,7 +46,8 @@ impl Stage {
         let _ = hosts[host].receive(*now, datagram, &mut next, &mut received);
         for event in &received.events {
             if let PeerEvent::Message(_, at) = event {
-                assert!(at.len() <= MESSAGE_BYTES_MAX && at.end <= received.bytes.len());
+                assert!((MESSAGE_LEN..=MESSAGE_BYTES_MAX).contains(&at.len()));
+                assert!(at.end <= received.bytes.len());
             }
         }
         let view = hosts[host].view();

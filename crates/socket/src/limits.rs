@@ -152,7 +152,8 @@ pub const CHANNEL_WINDOW_BYTES: usize = 1 << 20;
 pub const REMOTE_BUFFER_BYTES: u32 = 512 << 10;
 /// Data of a message between hosts, in bytes. Larger packets of a guest are cut.
 pub const MESSAGE_DATA_BYTES: usize = 4096;
-/// A message between hosts, in bytes. A peer that announces more breaks the protocol.
+/// A message between hosts, in bytes. A peer that announces more, or less than
+/// the 10 bytes of a message without data, breaks the protocol.
 pub const MESSAGE_BYTES_MAX: usize = MESSAGE_DATA_BYTES + 10;
 /// Bytes from a peer that wait behind gaps, of all connections; 8 MiB. Packets beyond it are dropped,
 /// and the peer sends them again.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_wire::multiplex::LENGTH_LEN;
+use causeway_wire::multiplex::{LENGTH_LEN, MESSAGE_LEN};
 
 use crate::limits::{CHANNEL_WINDOW_BYTES, MESSAGE_BYTES_MAX};
 
@@ -16,7 +16,7 @@ pub enum Fault {
     /// No room for bytes behind a gap: the peer sends them again.
     NoRoom,
     /// Bytes far behind the last byte in order, bytes behind the end, or a message that is too
-    /// long: the peer breaks the protocol.
+    /// long or too short: the peer breaks the protocol.
     Breach,
 }
 
@@ -141,10 +141,11 @@ impl Incoming {
     }
 }
 
-/// Returns the length of a message.
+/// Returns the length of a message. Shorter messages than the shortest socket packet are refused,
+/// because each message costs the shard an event.
 fn length_of(length: [u8; LENGTH_LEN]) -> Result<usize, Fault> {
     let len = usize::from(u16::from_be_bytes(length));
-    if len > MESSAGE_BYTES_MAX { Err(Fault::Breach) } else { Ok(len) }
+    if (MESSAGE_LEN..=MESSAGE_BYTES_MAX).contains(&len) { Ok(len) } else { Err(Fault::Breach) }
 }
 
 #[cfg(test)]
@@ -169,21 +170,24 @@ mod tests {
         assert_eq!(incoming.take(5, &[0], false, PIECE_COST, |_| {}), Err(Fault::NoRoom));
         assert_eq!(incoming.take(0, &[0xff, 0xff], false, ROOM, |_| {}), Err(Fault::Breach));
         let mut incoming = Incoming::default();
-        incoming.take(4, &[0, 0], false, ROOM, |_| {}).unwrap();
+        // A message without data has 10 bytes.
+        assert_eq!(incoming.take(0, &[0, 9], false, ROOM, |_| {}), Err(Fault::Breach));
+        let mut incoming = Incoming::default();
+        incoming.take(8, &[0; 4], false, ROOM, |_| {}).unwrap();
         // A piece that reaches less far is held later.
-        incoming.take(3, &[0], false, ROOM, |_| {}).unwrap();
-        assert_eq!(incoming.take(2, &[0, 0], true, ROOM, |_| {}), Err(Fault::Breach));
-        incoming.take(0, &[0, 0, 0, 0], false, ROOM, |_| {}).unwrap();
-        incoming.take(6, &[], true, ROOM, |_| {}).unwrap();
+        incoming.take(7, &[0], false, ROOM, |_| {}).unwrap();
+        assert_eq!(incoming.take(6, &[0, 0], true, ROOM, |_| {}), Err(Fault::Breach));
+        incoming.take(0, &[0, 10, 0, 0, 0, 0, 0, 0], false, ROOM, |_| {}).unwrap();
+        incoming.take(12, &[], true, ROOM, |_| {}).unwrap();
         assert!(incoming.is_over());
-        assert_eq!(incoming.take(6, &[0], false, ROOM, |_| {}), Err(Fault::Breach));
+        assert_eq!(incoming.take(12, &[0], false, ROOM, |_| {}), Err(Fault::Breach));
     }
 
     proptest! {
         /// Any cut of the bytes, in any order and with repetitions, yields the messages.
         #[test]
         fn multiplex_messages_survive_any_order_of_pieces(
-            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..8),
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), MESSAGE_LEN..300), 1..8),
             cuts in prop::collection::vec((0_usize..2000, 1_usize..400), 0..60),
             order: u64,
         ) {

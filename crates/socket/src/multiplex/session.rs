@@ -67,10 +67,12 @@ pub struct Received {
 }
 
 impl Received {
-    /// Removes all events and bytes; keeps the allocations.
+    /// Removes all events and bytes; keeps allocations of ordinary size.
     pub fn clear(&mut self) {
         self.events.clear();
         self.bytes.clear();
+        self.events.shrink_to(EVENTS_KEPT);
+        self.bytes.shrink_to(EVENT_BYTES_KEPT);
     }
 }
 
@@ -263,7 +265,7 @@ impl PeerSession {
         self.next_channel >= u32::MAX - 1
     }
 
-    /// Sends a message, which is the concatenation of `parts`, at most 4,106 bytes. The bytes are
+    /// Sends a message, which is the concatenation of `parts`, 10 to 4,106 bytes. The bytes are
     /// charged to `owner` until they are acknowledged; behind bytes that are not acknowledged, to the
     /// owner of those. Ignored on a channel that ended.
     pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
@@ -648,6 +650,10 @@ impl PeerSession {
     }
 }
 
+/// Events for which [`Received`] keeps memory: of a datagram of 64 KiB with messages of 64 bytes.
+const EVENTS_KEPT: usize = 1024;
+/// Bytes of messages for which it keeps memory.
+const EVENT_BYTES_KEPT: usize = 256 << 10;
 /// Shortest datagram that carries pieces: a header, an acknowledgement, and some bytes.
 const DATAGRAM_MIN: usize = 128;
 /// Shortest piece that is appended behind others.

@@ -73,6 +73,7 @@ impl Socket {
     /// Applies the events of a session.
     fn apply_events(&mut self, cx: &mut Context<'_>, link: LinkId, received: &Received) {
         for event in &received.events {
+            cx.charge(cost::CHAIN_NS);
             match event {
                 PeerEvent::Up => {
                     if let Some(peer) = self.peers.peers.get_mut(&link) {

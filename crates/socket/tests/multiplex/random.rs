@@ -9,7 +9,7 @@ use crate::network::{Faults, World};
 
 /// Returns message `number` of a channel.
 fn message(channel: u32, number: u64) -> Vec<u8> {
-    let len = (u64::from(channel) * 7919 + number * 104_729) % 4106;
+    let len = 10 + (u64::from(channel) * 7919 + number * 104_729) % 4097;
     (0..len).map(|at| (at * 31 + number + u64::from(channel)) as u8).collect()
 }
 
@@ -109,10 +109,10 @@ fn multiplex_lost_packet_delays_its_channel_alone() {
     world.run(1, |world| world.hosts[0].deadline_ns().is_none());
     world.events = [Vec::new(), Vec::new()];
     let [slow, fast] = [0, 1].map(|_| world.hosts[0].open().unwrap());
-    world.hosts[0].send(slow, 0, [b"lost", b""]);
+    world.hosts[0].send(slow, 0, [b"a lost message", b""]);
     let mut lost = Vec::new();
     assert!(world.hosts[0].transmit(world.now, 1200, &mut lost), "this datagram is lost");
-    world.hosts[0].send(fast, 0, [b"first", b""]);
+    world.hosts[0].send(fast, 0, [b"the first message", b""]);
     let since = world.now;
     let heard = |world: &World, channel: u32| {
         world.events[1]
@@ -132,7 +132,7 @@ fn multiplex_channels_are_limited_and_reused() {
     let opened: Vec<u32> = std::iter::from_fn(|| world.hosts[0].open()).collect();
     assert_eq!(opened.len(), limit);
     for channel in &opened {
-        world.hosts[0].send(*channel, 0, [b"x", b""]);
+        world.hosts[0].send(*channel, 0, [&[7; 10], b""]);
         world.hosts[0].end(*channel);
     }
     world.run(20, |world| {

@@ -18,7 +18,7 @@ fn multiplex_restart_of_a_daemon_ends_its_channels_and_agrees_again() {
             World::new(seed, Faults { loss: seed % 4 * 10, duplication: 10, jitter_us: 500 });
         world.agree();
         let channel = world.hosts[0].open().unwrap();
-        world.hosts[0].send(channel, 0, [b"before", b""]);
+        world.hosts[0].send(channel, 0, [b"before it restarts", b""]);
         world.run(60, |world| world.hosts[0].view().queued_bytes == 0);
         world.events = [Vec::new(), Vec::new()];
         world.restart(1);
@@ -27,8 +27,8 @@ fn multiplex_restart_of_a_daemon_ends_its_channels_and_agrees_again() {
         assert_eq!(downs(&world, 0), [DownReason::Peer], "seed {seed}");
         assert_eq!(world.hosts[0].view().channels, 1);
         let channel = world.hosts[1].open().unwrap();
-        world.hosts[1].send(channel, 0, [b"after", b""]);
-        world.run(60, |world| world.events[0].iter().any(|(_, text)| text == b"after"));
+        world.hosts[1].send(channel, 0, [b"after the restart", b""]);
+        world.run(60, |world| world.events[0].iter().any(|(_, text)| text == b"after the restart"));
     }
 }
 
