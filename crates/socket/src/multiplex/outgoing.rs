@@ -142,8 +142,9 @@ impl Outgoing {
     /// Handles the loss of a span: its bytes are sent again, unless they were acknowledged since.
     pub fn lose(&mut self, span: Span) {
         self.lost.insert(span.from.max(self.base), span.to.max(self.base));
-        let acked: Vec<_> = self.acked.iter().collect();
-        acked.into_iter().for_each(|(from, to)| self.lost.remove(from, to));
+        for (from, to) in self.acked.overlapping(span.from, span.to) {
+            self.lost.remove(from, to);
+        }
         if span.last && !self.is_end_acked {
             self.is_end_sent = false;
         }

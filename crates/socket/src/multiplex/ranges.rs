@@ -1,11 +1,15 @@
 //! Sets of numbers as sorted ranges: received packets, acknowledged and lost bytes.
 //!
-//! The sets of a session are short: losses are few, and the callers bound the number of ranges. All
-//! operations take time in the number of ranges, and none fails.
+//! The sets of a session are short while losses are few; a peer that acknowledges every second packet
+//! makes them long, up to the packets of a window. Ranges are found by bisection. An operation visits
+//! the ranges that it changes, and moves ranges behind them; none fails.
+
+use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Disjoint half-open ranges, in order; neighbours are merged.
 #[derive(Debug, Default)]
-pub struct Ranges(Vec<(u64, u64)>);
+pub struct Ranges(VecDeque<(u64, u64)>);
 
 impl Ranges {
     /// Adds the numbers from `from` to below `to`.
@@ -14,7 +18,7 @@ impl Ranges {
             return;
         }
         // Most insertions extend the last range.
-        if let Some(last) = self.0.last_mut()
+        if let Some(last) = self.0.back_mut()
             && last.0 <= from
             && from <= last.1
         {
@@ -22,36 +26,52 @@ impl Ranges {
             return;
         }
         let first = self.0.partition_point(|range| range.1 < from);
-        let behind = self.0.partition_point(|range| range.0 <= to);
-        let merged = self.0.get(first..behind).unwrap_or(&[]);
-        let from = merged.first().map_or(from, |range| range.0.min(from));
-        let to = merged.last().map_or(to, |range| range.1.max(to));
-        self.0.splice(first..behind.max(first), [(from, to)]);
+        let behind = self.0.partition_point(|range| range.0 <= to).max(first);
+        let mut merged = (from, to);
+        for (start, end) in self.0.drain(first..behind) {
+            merged = (merged.0.min(start), merged.1.max(end));
+        }
+        self.0.insert(first, merged);
     }
 
     /// Removes the numbers from `from` to below `to`.
     pub fn remove(&mut self, from: u64, to: u64) {
-        if from >= to || self.0.iter().all(|range| range.1 <= from || to <= range.0) {
-            return;
-        }
-        let all = std::mem::take(&mut self.0);
-        for (start, end) in all {
-            for part in [(start, end.min(from)), (start.max(to), end)] {
-                if part.0 < part.1 {
-                    self.0.push(part);
-                }
+        let at = self.places(from, to);
+        let (first, mut before, mut after) = (at.start, (0, 0), (0, 0));
+        for (start, end) in self.0.drain(at) {
+            // The first range may begin before `from`, and the last end behind `to`.
+            if start < from {
+                before = (start, from);
+            }
+            if to < end {
+                after = (to, end);
             }
         }
+        for part in [after, before].into_iter().filter(|part| part.0 < part.1) {
+            self.0.insert(first, part);
+        }
+    }
+
+    /// Returns the places of the ranges that have a number from `from` to below `to`.
+    fn places(&self, from: u64, to: u64) -> Range<usize> {
+        let first = self.0.partition_point(|range| range.1 <= from);
+        let behind = self.0.partition_point(|range| range.0 < to);
+        if from < to { first..behind.max(first) } else { first..first }
+    }
+
+    /// Returns the ranges that have a number from `from` to below `to`, whole and in order.
+    pub fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.range(self.places(from, to)).copied()
     }
 
     /// Removes and returns the first numbers, at most `most`, of the first range.
     pub fn take_first(&mut self, most: u64) -> Option<(u64, u64)> {
-        let first = self.0.first_mut()?;
+        let first = self.0.front_mut()?;
         let (from, end) = *first;
         let to = end.min(from.saturating_add(most));
         first.0 = to;
         if to == end {
-            self.0.remove(0);
+            self.0.pop_front();
         }
         Some((from, to))
     }
@@ -106,7 +126,11 @@ mod tests {
                 }
                 let all: Vec<u64> = ranges.iter().flat_map(|(from, to)| from..to).collect();
                 prop_assert_eq!(&all, &model.iter().copied().collect::<Vec<_>>());
-                prop_assert!(ranges.0.windows(2).all(|pair| pair[0].1 < pair[1].0), "merged");
+                let listed: Vec<_> = ranges.iter().collect();
+                prop_assert!(listed.windows(2).all(|pair| pair[0].1 < pair[1].0), "merged");
+                let overlaps = |range: &(u64, u64)| range.0 < to && from < range.1 && from < to;
+                let expected: Vec<_> = listed.iter().copied().filter(overlaps).collect();
+                prop_assert_eq!(ranges.overlapping(from, to).collect::<Vec<_>>(), expected);
                 for number in 0..52 { prop_assert_eq!(ranges.contains(number), model.contains(&number)); }
             }
         }
