@@ -159,8 +159,14 @@ pub const MESSAGE_BYTES_MAX: usize = MESSAGE_DATA_BYTES + 10;
 /// and the peer sends them again.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
 /// Data of a guest for a peer that is not acknowledged, in bytes. With more, the transmit ring of the
-/// guest stops until half of it is acknowledged.
+/// guest stops until at most half of this is queued.
 pub const PEER_QUEUED_BYTES_MAX: usize = 4 << 20;
+/// Time for which a guest's transmit ring stops for a peer; 2 s, as 1 MiB/s of progress require. Then
+/// the guest loses its connections with the peer.
+pub const PEER_STOP_NS_MAX: u64 = 2_000_000_000;
+/// Bytes for a peer that belong to lost connections, in bytes. With more, the session with the peer
+/// ends.
+pub const DISOWNED_BYTES_MAX: usize = 16 << 20;
 /// Numbers of a peer's channels that were passed over and not used yet. Packets beyond it are dropped.
 pub const UNOPENED_MAX: usize = 1024;
 /// Ranges in an acknowledgement to a peer.

@@ -384,7 +384,6 @@ impl Service for Socket {
             socket_port.staged = 0;
             socket_port.stalls.clear();
             socket_port.is_stopped_by_resets = false;
-            socket_port.is_stopped_by_peer = false;
             socket_port.resume = ResumeState::default();
         }
         self.deliver_scheduled(cx);

@@ -258,3 +258,33 @@ fn vsock_last_datagram_that_is_lost_is_sent_again() {
     peer.until(|peer| peer.heard.iter().any(is_data));
     assert_eq!(peer.losses, 0);
 }
+
+#[test]
+fn hostile_peer_that_acknowledges_nothing_delays_a_guest_for_two_seconds() {
+    let host = Host::with_sockets();
+    let (mut a, mut b) = (sockets(&host, 3), sockets(&host, 4));
+    let mut peer = Peer::of(&host, 53, 54, 21615);
+    let (ca, cb) = join(&mut a, &mut b, Type::Stream, 2);
+    b.listen(Type::Stream, 1);
+    let accepted: Vec<_> = (0..20)
+        .map(|number| {
+            let channel = peer.request((7, number), (4, 1));
+            assert_eq!(peer.answer(channel, &mut b), Some(Op::Response));
+            b.accept(PATIENCE).unwrap()
+        })
+        .collect();
+    // The credit is 5 MiB; the ring stops at 4 MiB, because the peer receives nothing any more.
+    let (data, since) = (pattern(3, 256 << 10), Instant::now());
+    for id in &accepted {
+        let (mut sent, begun) = (0, Instant::now());
+        while sent < data.len() && begun.elapsed() < Duration::from_millis(100) {
+            sent += b.try_send(*id, &data[sent..]).unwrap_or(0);
+        }
+    }
+    transfer((&mut b, cb), (&mut a, ca), &pattern(1, 100_000), 7000);
+    // A peer that is silent for 10 s loses its session.
+    assert!(since.elapsed() < Duration::from_secs(9), "after {:?}", since.elapsed());
+    let count = |counter: &str| host.link_counter("peer", counter);
+    assert_eq!((count("vsock_connections"), count("vsock_sessions_total")), (0, 1));
+    assert!(b.try_send(accepted[0], b"more").is_err());
+}

@@ -39,4 +39,6 @@ mod outgoing;
 mod ranges;
 mod session;
 
-pub use session::{DownReason, PacketRefusal, PeerEvent, PeerSession, Received, SessionView};
+pub use session::{
+    DISOWNED, DownReason, PacketRefusal, PeerEvent, PeerSession, Received, SessionView,
+};

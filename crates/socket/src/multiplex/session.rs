@@ -24,6 +24,9 @@ use crate::limits::{
     UNOPENED_MAX,
 };
 
+/// Owner of bytes that belong to no guest: addresses, resets, and the bytes of lost connections.
+pub const DISOWNED: u32 = u32::MAX;
+
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DownReason {
@@ -39,6 +42,9 @@ pub enum DownReason {
     /// The caller ended the session.
     #[error("the link went down")]
     Link,
+    /// The peer acknowledged too little.
+    #[error("the peer acknowledged too little")]
+    Slow,
     /// All numbers of channels were used.
     #[error("all numbers of channels were used")]
     Exhausted,
@@ -302,6 +308,17 @@ impl PeerSession {
     /// Returns the bytes of an owner that are not acknowledged.
     pub fn queued_by(&self, owner: u32) -> usize {
         self.queued.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// Charges the bytes of an owner that are not acknowledged to [`DISOWNED`]. The caller has ended
+    /// all channels of the owner.
+    pub fn disown(&mut self, owner: u32) {
+        let Some(moved) = self.queued.remove(&owner) else { return };
+        let sum = self.queued.entry(DISOWNED).or_insert(0);
+        *sum = sum.saturating_add(moved);
+        for channel in self.channels.values_mut().filter(|channel| channel.owner == owner) {
+            channel.owner = DISOWNED;
+        }
     }
 
     /// Puts a channel into the rotation of those with bytes to send.

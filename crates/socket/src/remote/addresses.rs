@@ -17,6 +17,7 @@ use causeway_wire::multiplex::{ADDRESSES, Address};
 use super::{Peers, place};
 use crate::counters::bump;
 use crate::limits::PEER_CIDS_MAX;
+use crate::multiplex::DISOWNED;
 use crate::service::{RX, Socket, TX};
 
 /// Returns the time of day, in ns since 1970.
@@ -29,7 +30,7 @@ impl Peers {
     /// Sends an address to all peers with a session.
     fn announce(&mut self, address: Address) {
         for peer in self.peers.values_mut().filter(|peer| peer.session.is_up()) {
-            peer.session.send(ADDRESSES, u32::MAX, [&address.emit(), &[]]);
+            peer.session.send(ADDRESSES, DISOWNED, [&address.emit(), &[]]);
             self.has_work = true;
         }
     }
@@ -57,7 +58,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&link) else { return };
         for ((_, cid), epoch) in self.directory.local() {
             let address = Address { is_here: true, cid, epoch };
-            peer.session.send(ADDRESSES, u32::MAX, [&address.emit(), &[]]);
+            peer.session.send(ADDRESSES, DISOWNED, [&address.emit(), &[]]);
         }
         self.has_work = true;
     }

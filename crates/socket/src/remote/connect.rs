@@ -5,10 +5,11 @@ use causeway_fabric::{Context, PortId};
 use causeway_wire::multiplex::{Opening, SocketMessage};
 use causeway_wire::vsock::{Op, Type};
 
-use super::{Peers, owner_of};
+use super::{Peers, StoppedSender, owner_of};
 use crate::conn::{Conn, Party, Role, Side};
 use crate::counters::bump;
-use crate::limits::REMOTE_BUFFER_BYTES;
+use crate::limits::{PEER_QUEUED_BYTES_MAX, REMOTE_BUFFER_BYTES};
+use crate::multiplex::DISOWNED;
 use crate::service::{CID_HOST, Socket, VSOCK_F_SEQPACKET};
 use crate::transmit::Refusal;
 
@@ -28,7 +29,7 @@ impl Peers {
         if resets {
             let op = u8::try_from(Op::Reset.raw()).unwrap_or(0);
             let reset = SocketMessage { op, flags: 0, buf_alloc: 0, fwd_cnt: 0 };
-            peer.session.send(end.channel, u32::MAX, [&reset.emit(), &[]]);
+            peer.session.send(end.channel, DISOWNED, [&reset.emit(), &[]]);
         }
         peer.session.end(end.channel);
         peer.conns.remove(&end.channel);
@@ -133,15 +134,15 @@ impl Socket {
         }
     }
 
-    /// Stops the transmit ring of a guest with too many bytes that are not acknowledged.
+    /// Stops the transmit ring of a guest with too many bytes that a peer has not acknowledged.
     pub(super) fn stop_if_full(&mut self, port: PortId, link: LinkId) {
-        let owner = owner_of(port);
-        let queued = self.peers.peers.get(&link).map_or(0, |peer| peer.session.queued_by(owner));
-        if super::is_full(queued)
+        if self.peers.queued_by(port, link) > PEER_QUEUED_BYTES_MAX
+            && self.peers.stopped.iter().all(|stop| (stop.port, stop.link) != (port, link))
             && let Some(socket_port) = self.socket_ports.get_mut(port)
-            && !std::mem::replace(&mut socket_port.is_stopped_by_peer, true)
         {
-            self.peers.stopped.push(port);
+            socket_port.is_stopped_by_peer = true;
+            let since_ns = self.peers.now_ns;
+            self.peers.stopped.push(StoppedSender { port, link, since_ns });
         }
     }
 }

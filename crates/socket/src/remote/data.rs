@@ -6,7 +6,8 @@
 //! dispatcher's thread of the shard. Messages are queued in the session of the peer; its datagrams
 //! leave at the end of the turn.
 //!
-//! A guest's transmit ring stops while 4 MiB of it are not acknowledged by the peer's daemon. Data of
+//! A guest's transmit ring stops while 4 MiB of it are not acknowledged by a peer's daemon, for at most
+//! 2 s; then the guest loses its connections with that peer. Data of
 //! a peer that a guest has no buffers for is staged, at most 4 MiB for each port; beyond, the
 //! connection is reset. A message that breaks the protocol resets its connection; one for an unknown
 //! channel closes that channel, unless it is a request, which opens a connection. Without the peer's

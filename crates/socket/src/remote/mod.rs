@@ -24,10 +24,11 @@
 //! | `serve` | the mailbox of links, time |
 //!
 //! # Limits
-//! See [`crate::limits`]. A guest with 4 MiB that are not acknowledged stops sending; data from a
-//! peer that a guest has no buffers for is staged, within the quota of the guest's port, and beyond
-//! it the connection is reset. Connections end if the link is deleted, if the link is down for 10 s,
-//! and if either daemon is replaced. CIDs are not passed on: a daemon behind a peer is not reached.
+//! See [`crate::limits`]. A guest with 4 MiB that a peer has not acknowledged stops sending, and loses
+//! its connections with the peer if half of it is still queued after 2 s; data from a peer that a
+//! guest has no buffers for is staged, within the quota of the guest's port, and beyond it the
+//! connection is reset. Connections end if the link is deleted, if the link is down for 10 s, and if
+//! either daemon is replaced. CIDs are not passed on: a daemon behind a peer is not reached.
 
 mod addresses;
 mod connect;
@@ -49,8 +50,7 @@ use causeway_wire::virtio_net::Offload;
 use crate::conn::Role;
 use crate::counters::PEER_COUNTERS;
 use crate::limits::{
-    DATAGRAMS_PER_TURN, LINK_DOWN_NS_MAX, LINK_MESSAGES_MAX, PEER_QUEUED_BYTES_MAX,
-    SOCKET_LINKS_MAX,
+    DATAGRAMS_PER_TURN, LINK_DOWN_NS_MAX, LINK_MESSAGES_MAX, PEER_STOP_NS_MAX, SOCKET_LINKS_MAX,
 };
 use crate::multiplex::{PeerSession, Received};
 use crate::table::ConnId;
@@ -99,6 +99,14 @@ pub(crate) struct Peer {
     log: LogLimit,
 }
 
+/// A guest whose transmit ring is stopped for a peer.
+#[derive(Debug, Clone, Copy)]
+struct StoppedSender {
+    port: PortId,
+    link: LinkId,
+    since_ns: u64,
+}
+
 /// The peers of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
@@ -110,7 +118,7 @@ pub(crate) struct Peers {
     /// Output of sessions; empty between calls.
     received: Received,
     /// Guests whose transmit ring stopped because too much is not acknowledged.
-    stopped: Vec<PortId>,
+    stopped: Vec<StoppedSender>,
     /// Time of the last call.
     now_ns: u64,
     /// A session may have datagrams to send.
@@ -173,11 +181,9 @@ impl Peers {
         self.peers.get(&link).map(|peer| &peer.name)
     }
 
-    /// Returns the bytes of a guest that no peer has acknowledged.
-    fn queued_by(&self, port: PortId) -> usize {
-        let owner = owner_of(port);
-        let all = self.peers.values().map(|peer| peer.session.queued_by(owner));
-        all.fold(0, usize::saturating_add)
+    /// Returns the bytes of a guest that a peer has not acknowledged.
+    fn queued_by(&self, port: PortId, link: LinkId) -> usize {
+        self.peers.get(&link).map_or(0, |peer| peer.session.queued_by(owner_of(port)))
     }
 
     /// Returns the counters of one link, or of all.
@@ -213,7 +219,8 @@ impl Peers {
             false if peer.session.is_up() => Some(peer.down_ns.saturating_add(LINK_DOWN_NS_MAX)),
             false => None,
         });
-        due.chain(self.has_work.then_some(0)).min()
+        let stops = self.stopped.iter().map(|stop| stop.since_ns.saturating_add(PEER_STOP_NS_MAX));
+        due.chain(stops).chain(self.has_work.then_some(0)).min()
     }
 
     /// Sends the datagrams that are due. The rest of a large backlog waits for the next turn.
@@ -255,9 +262,4 @@ fn owner_of(port: PortId) -> u32 {
 /// Returns the place of a link in the directory.
 const fn place(link: LinkId) -> Place {
     Place::Link(link.0)
-}
-
-/// Returns whether a guest has more bytes under way than it may.
-const fn is_full(queued: usize) -> bool {
-    queued > PEER_QUEUED_BYTES_MAX
 }

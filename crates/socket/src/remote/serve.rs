@@ -1,14 +1,18 @@
 //! The mailbox of links, and the passing of time.
 
 use causeway_fabric::carrier::{LinkId, Message};
-use causeway_fabric::{Context, Progress, SourceProgress, cost};
+use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
 use causeway_wire::multiplex::ADDRESSES;
 
-use super::{INBOX, place, random};
+use super::{INBOX, owner_of, place, random};
+use crate::conn::Role;
 use crate::counters::bump;
-use crate::limits::{LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX};
-use crate::multiplex::{DownReason, PeerEvent, PeerSession, Received};
+use crate::limits::{
+    DISOWNED_BYTES_MAX, LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX, PEER_STOP_NS_MAX,
+};
+use crate::multiplex::{DISOWNED, DownReason, PeerEvent, PeerSession, Received};
 use crate::service::{Socket, TX};
+use crate::table::ConnId;
 
 impl Socket {
     /// Serves the mailbox of links: at most about `budget` datagrams, until the turn is over.
@@ -42,8 +46,8 @@ impl Socket {
             }
         }
         self.close_filling(cx);
-        self.deliver_scheduled(cx);
         self.resume_senders(cx);
+        self.deliver_scheduled(cx);
         let armed = || self.peers.mailbox.as_ref().is_none_or(|(_, mailbox)| mailbox.arm());
         let progress = match any {
             true => Progress::Worked,
@@ -162,16 +166,64 @@ impl Socket {
         self.peers.flush();
     }
 
-    /// Resumes the transmit rings of guests whose data the peers acknowledged.
+    /// Resumes the transmit rings of guests whose data the peers acknowledged. A guest whose ring
+    /// stopped for [`PEER_STOP_NS_MAX`] (2 s) loses its connections with the peer.
     pub(crate) fn resume_senders(&mut self, cx: &mut Context<'_>) {
-        let stopped = std::mem::take(&mut self.peers.stopped);
-        for port in stopped {
-            if self.peers.queued_by(port) > PEER_QUEUED_BYTES_MAX / 2 {
-                self.peers.stopped.push(port);
-            } else if let Some(socket_port) = self.socket_ports.get_mut(port) {
+        if self.peers.stopped.is_empty() {
+            return;
+        }
+        let mut resumed = Vec::new();
+        for stop in std::mem::take(&mut self.peers.stopped) {
+            let is_late = cx.now_ns.saturating_sub(stop.since_ns) >= PEER_STOP_NS_MAX;
+            let is_full = self.peers.queued_by(stop.port, stop.link) > PEER_QUEUED_BYTES_MAX / 2;
+            if is_full && !is_late {
+                self.peers.stopped.push(stop);
+                continue;
+            }
+            if is_full {
+                self.end_slow(cx, stop.port, stop.link);
+            }
+            resumed.push(stop.port);
+        }
+        for port in resumed {
+            // A ring may be stopped for several peers.
+            if self.peers.stopped.iter().all(|stop| stop.port != port)
+                && let Some(socket_port) = self.socket_ports.get_mut(port)
+            {
                 socket_port.is_stopped_by_peer = false;
                 cx.wake(port, TX);
             }
         }
+    }
+
+    /// Ends the connections of a guest with a peer that acknowledges too little. Their bytes are no
+    /// longer charged to the guest; with too many such bytes the session ends.
+    fn end_slow(&mut self, cx: &mut Context<'_>, port: PortId, link: LinkId) {
+        let Some(peer) = self.peers.peers.get(&link) else { return };
+        let is_of_port = |(id, role): &(ConnId, Role)| {
+            let conn = self.table.get(*id);
+            conn.is_some_and(|conn| conn.side(role.other()).guest() == Some(port))
+        };
+        let ids: Vec<_> = peer.conns.values().filter(|conn| is_of_port(conn)).copied().collect();
+        if !ids.is_empty() {
+            cx.remark(
+                port,
+                "connections reset: the peer acknowledges too little data while the guest waits for it",
+            );
+        }
+        for (id, _) in ids {
+            self.end(cx, id, true);
+        }
+        let mut received = std::mem::take(&mut self.peers.received);
+        if let Some(peer) = self.peers.peers.get_mut(&link) {
+            peer.session.disown(owner_of(port));
+            if peer.session.queued_by(DISOWNED) > DISOWNED_BYTES_MAX {
+                peer.session.restart(cx.now_ns, DownReason::Slow, &mut random, &mut received);
+                self.peers.has_work = true;
+            }
+        }
+        self.apply_events(cx, link, &received);
+        received.clear();
+        self.peers.received = received;
     }
 }
