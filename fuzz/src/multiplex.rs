@@ -121,7 +121,7 @@ pub fn run(data: &[u8]) {
     while !input.is_empty() {
         match input.below(8) {
             0 => {
-                if let Some(channel) = stage.hosts[0].open() {
+                if let Some(channel) = stage.hosts[0].open(0) {
                     stage.hosts[0].send(channel, 1, [input.bytes(9), &[7; 600]]);
                     if input.bool() {
                         stage.hosts[0].end(channel);

@@ -144,6 +144,8 @@ pub const FORWARD_COUNTERS_MAX: usize = 16;
 /// Connections that this daemon opens to a peer at a time; the peer may open as many, and is granted
 /// twice as many for those that are just ending. A further connect is answered with a reset.
 pub const CHANNELS_MAX: usize = 4096;
+/// The same for one guest. A further connect is answered with a reset, and other guests still connect.
+pub const CHANNELS_PER_OWNER_MAX: usize = CHANNELS_MAX / 4;
 /// Bytes of a connection from a peer behind a gap, at most so far behind the last byte in order: four
 /// buffers of Linux (256 KiB). A peer that sends more breaks the protocol.
 pub const CHANNEL_WINDOW_BYTES: usize = 1 << 20;

@@ -130,7 +130,7 @@ impl Peer {
 
     /// Requests a connection, and returns its channel.
     fn request(&mut self, from: (u32, u32), to: (u32, u32)) -> u32 {
-        let channel = self.session.open().unwrap();
+        let channel = self.session.open(from.1).unwrap();
         self.send(channel, Op::Request, &Opening { from, to, kind: Type::Stream.raw() }.emit());
         channel
     }

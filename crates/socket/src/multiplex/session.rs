@@ -20,8 +20,8 @@ use super::loss::{InFlight, Outcome};
 use super::outgoing::{Outgoing, Span};
 use super::ranges::Ranges;
 use crate::limits::{
-    ACK_DELAY_NS, ACK_RANGES_MAX, CHANNELS_MAX, HELD_BYTES_MAX, HELLO_NS_MAX, HELLO_NS_MIN,
-    UNOPENED_MAX,
+    ACK_DELAY_NS, ACK_RANGES_MAX, CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX,
+    HELLO_NS_MAX, HELLO_NS_MIN, UNOPENED_MAX,
 };
 
 /// Owner of bytes that belong to no guest: addresses, resets, and the bytes of lost connections.
@@ -131,6 +131,8 @@ struct Channel {
     is_ready: bool,
     /// Owner to whom all its queued bytes are charged.
     owner: u32,
+    /// Owner who opened it, if it is one of our channels.
+    opener: u32,
 }
 
 /// A session with a peer. See the [module](super).
@@ -164,6 +166,8 @@ pub struct PeerSession {
     /// Number of the next own channel.
     next_channel: u32,
     own_channels: usize,
+    /// Own channels by the owner who opened them.
+    opened: Keyed<u32, usize>,
     /// Number of the peer's next channel.
     next_peer_channel: u32,
     /// Lower numbers that the peer has not used yet.
@@ -202,6 +206,7 @@ impl PeerSession {
             ready: VecDeque::new(),
             next_channel: 0,
             own_channels: 0,
+            opened: keyed(),
             next_peer_channel: 0,
             unopened: BTreeSet::new(),
             held: 0,
@@ -254,15 +259,18 @@ impl PeerSession {
         }
     }
 
-    /// Opens a channel; `None` if no session is agreed, or with [`CHANNELS_MAX`] own channels.
-    pub fn open(&mut self) -> Option<u32> {
-        if !self.is_up || self.own_channels >= CHANNELS_MAX {
+    /// Opens a channel for an owner; `None` if no session is agreed, with [`CHANNELS_MAX`] own channels,
+    /// or with [`CHANNELS_PER_OWNER_MAX`] of the owner. It is counted until it ended in both directions.
+    pub fn open(&mut self, owner: u32) -> Option<u32> {
+        let opened = self.opened.get(&owner).copied().unwrap_or(0);
+        if !self.is_up || self.own_channels >= CHANNELS_MAX || opened >= CHANNELS_PER_OWNER_MAX {
             return None;
         }
         let number = self.next_channel;
         self.next_channel = number.checked_add(2)?;
         self.own_channels = self.own_channels.saturating_add(1);
-        self.channels.insert(number, Channel::default());
+        self.opened.insert(owner, opened.saturating_add(1));
+        self.channels.insert(number, Channel { opener: owner, ..Channel::default() });
         Some(number)
     }
 
@@ -388,10 +396,16 @@ impl PeerSession {
             .channels
             .get(&number)
             .is_some_and(|channel| channel.outgoing.is_done() && channel.incoming.is_over());
-        if is_over {
-            self.channels.remove(&number);
-            if self.is_own(number) {
-                self.own_channels = self.own_channels.saturating_sub(1);
+        if is_over
+            && let Some(Channel { opener, .. }) = self.channels.remove(&number)
+            && self.is_own(number)
+        {
+            self.own_channels = self.own_channels.saturating_sub(1);
+            if let Some(count) = self.opened.get_mut(&opener) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.opened.remove(&opener);
+                }
             }
         }
     }

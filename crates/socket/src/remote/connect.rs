@@ -47,7 +47,8 @@ impl Socket {
         kind: Type,
     ) -> Result<(), Refusal> {
         let peer = self.peers.peers.get_mut(&link).ok_or(Refusal::Unknown)?;
-        let channel = peer.session.open().ok_or(Refusal::Limit)?;
+        let owner = caller.guest().map_or(DISOWNED, owner_of);
+        let channel = peer.session.open(owner).ok_or(Refusal::Limit)?;
         bump(&mut peer.counters.connects);
         let end = RemoteEnd { link, channel };
         let callee = Side::new(Party::Remote(end), cid, number);

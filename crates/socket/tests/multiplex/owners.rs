@@ -8,7 +8,7 @@ use crate::network::{Faults, World};
 fn multiplex_reset_of_another_owner_frees_the_bytes_of_the_first() {
     let mut world = World::new(1, Faults::default());
     world.agree();
-    let channel = world.hosts[0].open().unwrap();
+    let channel = world.hosts[0].open(0).unwrap();
     world.hosts[0].send(channel, 5, [&[7; 10], &[8; 4000]]);
     world.hosts[0].send(channel, DISOWNED, [&[9; 10], &[]]);
     world.hosts[0].end(channel);
@@ -21,7 +21,7 @@ fn multiplex_reset_of_another_owner_frees_the_bytes_of_the_first() {
 fn multiplex_disowned_bytes_are_charged_until_they_are_acknowledged() {
     let mut world = World::new(2, Faults::default());
     world.agree();
-    let channel = world.hosts[0].open().unwrap();
+    let channel = world.hosts[0].open(0).unwrap();
     world.hosts[0].send(channel, 5, [&[7; 10], &[8; 4000]]);
     world.hosts[0].end(channel);
     let addresses = world.hosts[0].queued_by(DISOWNED);

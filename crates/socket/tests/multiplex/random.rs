@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_socket::limits::HELD_BYTES_MAX;
+use causeway_socket::limits::{CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX};
 use causeway_socket::multiplex::{PeerEvent, PeerSession};
 
 use crate::network::{Faults, World};
@@ -24,8 +24,8 @@ struct Heard {
 fn exchange(seed: u64, faults: Faults, channels: usize, messages: u64) -> u64 {
     let mut world = World::new(seed, faults);
     world.agree();
-    let opened: [Vec<u32>; 2] =
-        [0, 1].map(|host| (0..channels).map(|_| world.hosts[host].open().unwrap()).collect());
+    let opened: [Vec<u32>; 2] = [0, 1]
+        .map(|host| (0..channels).map(|_| world.hosts[host].open(host as u32).unwrap()).collect());
     let all: Vec<u32> = opened.concat();
     assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
     let mut heard: [BTreeMap<u32, Heard>; 2] = [BTreeMap::new(), BTreeMap::new()];
@@ -108,7 +108,7 @@ fn multiplex_lost_packet_delays_its_channel_alone() {
     world.agree();
     world.run(1, |world| world.hosts[0].deadline_ns().is_none());
     world.events = [Vec::new(), Vec::new()];
-    let [slow, fast] = [0, 1].map(|_| world.hosts[0].open().unwrap());
+    let [slow, fast] = [0, 1].map(|_| world.hosts[0].open(0).unwrap());
     world.hosts[0].send(slow, 0, [b"a lost message", b""]);
     let mut lost = Vec::new();
     assert!(world.hosts[0].transmit(world.now, 1200, &mut lost), "this datagram is lost");
@@ -128,9 +128,13 @@ fn multiplex_lost_packet_delays_its_channel_alone() {
 fn multiplex_channels_are_limited_and_reused() {
     let mut world = World::new(5, Faults::default());
     world.agree();
-    let limit = causeway_socket::limits::CHANNELS_MAX;
-    let opened: Vec<u32> = std::iter::from_fn(|| world.hosts[0].open()).collect();
-    assert_eq!(opened.len(), limit);
+    let mut opened = Vec::new();
+    for owner in 0..4 {
+        let before = opened.len();
+        opened.extend(std::iter::from_fn(|| world.hosts[0].open(owner)));
+        assert_eq!(opened.len() - before, CHANNELS_PER_OWNER_MAX, "of owner {owner}");
+    }
+    assert_eq!((opened.len(), world.hosts[0].open(4)), (CHANNELS_MAX, None));
     for channel in &opened {
         world.hosts[0].send(*channel, 0, [&[7; 10], b""]);
         world.hosts[0].end(*channel);
@@ -143,5 +147,6 @@ fn multiplex_channels_are_limited_and_reused() {
         }
         world.hosts.iter().all(|host: &PeerSession| host.view().channels == 1)
     });
-    assert!(world.hosts[0].open().is_some());
+    let again: Vec<u32> = std::iter::from_fn(|| world.hosts[0].open(0)).collect();
+    assert_eq!(again.len(), CHANNELS_PER_OWNER_MAX);
 }

@@ -17,7 +17,7 @@ fn multiplex_restart_of_a_daemon_ends_its_channels_and_agrees_again() {
         let mut world =
             World::new(seed, Faults { loss: seed % 4 * 10, duplication: 10, jitter_us: 500 });
         world.agree();
-        let channel = world.hosts[0].open().unwrap();
+        let channel = world.hosts[0].open(0).unwrap();
         world.hosts[0].send(channel, 0, [b"before it restarts", b""]);
         world.run(60, |world| world.hosts[0].view().queued_bytes == 0);
         world.events = [Vec::new(), Vec::new()];
@@ -26,7 +26,7 @@ fn multiplex_restart_of_a_daemon_ends_its_channels_and_agrees_again() {
         world.agree();
         assert_eq!(downs(&world, 0), [DownReason::Peer], "seed {seed}");
         assert_eq!(world.hosts[0].view().channels, 1);
-        let channel = world.hosts[1].open().unwrap();
+        let channel = world.hosts[1].open(0).unwrap();
         world.hosts[1].send(channel, 0, [b"after the restart", b""]);
         world.run(60, |world| world.events[0].iter().any(|(_, text)| text == b"after the restart"));
     }
@@ -36,7 +36,7 @@ fn multiplex_restart_of_a_daemon_ends_its_channels_and_agrees_again() {
 fn multiplex_silent_peer_loses_its_session_after_ten_seconds() {
     let mut world = World::new(7, Faults::default());
     world.agree();
-    let channel = world.hosts[0].open().unwrap();
+    let channel = world.hosts[0].open(0).unwrap();
     world.faults.loss = 100;
     world.hosts[0].send(channel, 0, [b"into the void", b""]);
     let since = world.now;
@@ -66,7 +66,7 @@ fn hostile_datagrams_of_a_peer_end_only_its_session() {
     for seed in 0..300 {
         let mut world = World::new(seed, Faults::default());
         world.agree();
-        let channel = world.hosts[0].open().unwrap();
+        let channel = world.hosts[0].open(0).unwrap();
         for _ in 0..20 {
             world.hosts[0].send(channel, 0, [&[7; 900], &[]]);
             let mut datagram = Vec::new();
