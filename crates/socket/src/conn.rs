@@ -26,6 +26,7 @@ use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN
 use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
 use crate::ledger::OpenConnection;
+use crate::limits::REMOTE_BUFFER_BYTES;
 use crate::pack::Pack;
 use crate::remote::RemoteEnd;
 use crate::unread::Unread;
@@ -167,6 +168,8 @@ pub struct Side {
     pub is_request_delivered: bool,
     /// Data for it is held back until it has consumed packets; see [`Unread`].
     pub is_held_back: bool,
+    /// The other side is at a peer, which is advertised at most [`REMOTE_BUFFER_BYTES`] of its buffer.
+    pub is_capped: bool,
     /// It is in a list of scheduled credit requests.
     pub has_scheduled_request: bool,
     /// Credit requests since it last consumed packets.
@@ -197,6 +200,7 @@ impl Side {
             credit_requested: false,
             is_request_delivered: false,
             is_held_back: false,
+            is_capped: false,
             has_scheduled_request: false,
             credit_requests: 0,
             signals: Signals::empty(),
@@ -220,6 +224,16 @@ impl Side {
     /// Returns whether data is held back for it although it receives no more.
     pub fn is_freed(&self) -> bool {
         self.is_held_back && self.shut & SHUTDOWN_RECEIVE != 0
+    }
+
+    /// Returns whether the side must be asked for its credit, because it may send no update by itself
+    /// before the other side has used its credit up: data is held back for it, or its buffer is larger
+    /// than advertised and more than half of the advertised bytes are unread. Linux before 6.7 sends an
+    /// update once all but 64 KiB of the true buffer were read.
+    pub fn awaits_credit(&self) -> bool {
+        let is_larger = self.is_capped && self.credit.advertised().0 > REMOTE_BUFFER_BYTES;
+        let is_high = self.credit.unread() > REMOTE_BUFFER_BYTES / 2;
+        self.is_held_back || (is_larger && is_high && self.shut & SHUTDOWN_RECEIVE == 0)
     }
 
     /// Schedules a credit request to this side if its unread packets use half of its room and no
@@ -316,7 +330,9 @@ pub struct Conn {
 
 impl Conn {
     /// Makes the connection of a request from `caller` to `callee`.
-    pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
+    pub fn new(kind: Type, mut caller: Side, mut callee: Side) -> Self {
+        caller.is_capped = matches!(callee.party, Party::Remote(_));
+        callee.is_capped = matches!(caller.party, Party::Remote(_));
         Self {
             kind,
             phase: Phase::Requested,

@@ -331,6 +331,9 @@ impl Socket {
             let side = conn.side_mut(role);
             side.is_held_back = is_held_back;
             side.request_credit_early();
+            if side.is_capped && side.awaits_credit() {
+                self.schedule_credit_request(cx.now_ns, id, role);
+            }
         }
         if !all && !is_held_back {
             return Ok(if buffers == 0 { ConnTurn::More } else { ConnTurn::Starved });

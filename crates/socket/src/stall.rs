@@ -237,11 +237,17 @@ impl Socket {
     /// Holds a connection's data back until side `role` has consumed packets.
     pub(crate) fn hold_back(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
         let Some(conn) = self.table.get_mut(id) else { return };
+        conn.side_mut(role).is_queued = false;
+        self.schedule_credit_request(cx.now_ns, id, role);
+    }
+
+    /// Schedules credit requests to side `role` until it no longer awaits credit.
+    pub(crate) fn schedule_credit_request(&mut self, now_ns: u64, id: ConnId, role: Role) {
+        let Some(conn) = self.table.get_mut(id) else { return };
         let side = conn.side_mut(role);
-        side.is_queued = false;
         if !std::mem::replace(&mut side.has_scheduled_request, true) {
             side.credit_requests = 0;
-            self.credit_requests.schedule(&mut self.table, cx.now_ns, id, role);
+            self.credit_requests.schedule(&mut self.table, now_ns, id, role);
         }
     }
 
@@ -270,15 +276,15 @@ impl Socket {
         }
     }
 
-    /// Sends credit requests to receivers that are held back.
+    /// Sends credit requests to receivers that are held back, or whose peer may have no credit left.
     pub(crate) fn send_credit_requests(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         for _ in 0..CREDIT_REQUESTS_PER_TURN {
             let Some((id, role)) = self.credit_requests.take_due(now) else { return };
             let Some(conn) = self.table.get_mut(id) else { continue };
             let side = conn.side_mut(role);
-            side.has_scheduled_request = side.is_held_back;
-            if !side.is_held_back {
+            side.has_scheduled_request = side.awaits_credit();
+            if !side.has_scheduled_request {
                 continue;
             }
             side.credit_requested = true;

@@ -4,13 +4,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use crate::hosts::{Host, PATIENCE, spec, wait_up};
-use crate::sockets::{join, pattern, sockets, transfer};
+use crate::sockets::{join, pattern, port, sockets, transfer};
 use causeway_attach::native::Sockets;
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
 use causeway_wire::multiplex::{ADDRESSES, Address, Opening, SocketMessage};
-use causeway_wire::vsock::{Op, Type};
+use causeway_wire::vsock::{Header, Op, Type};
 
 const VNI: u32 = 7;
 
@@ -287,4 +287,52 @@ fn hostile_peer_that_acknowledges_nothing_delays_a_guest_for_two_seconds() {
     let count = |counter: &str| host.link_counter("peer", counter);
     assert_eq!((count("vsock_connections"), count("vsock_sessions_total")), (0, 1));
     assert!(b.try_send(accepted[0], b"more").is_err());
+}
+
+/// Credit updates of Linux before 6.7 are rare if its buffer is large.
+#[test]
+fn vsock_guest_with_a_large_buffer_is_asked_for_its_credit_until_it_reads() {
+    const LEN: u32 = 512 << 10;
+    let host = Host::with_sockets();
+    let mut guest = port(&host, 4);
+    let mut peer = Peer::of(&host, 55, 56, 21616);
+    let channel = peer.request((7, 1), (4, 1));
+    let (mut sent, mut got, mut asked) = (0, 0, 0);
+    let (mut data, since) = (Vec::new(), Instant::now());
+    while !peer.heard.iter().any(|(_, message)| message.fwd_cnt == LEN) {
+        assert!(since.elapsed() < PATIENCE, "{got} bytes received, {asked} requests");
+        peer.turn();
+        while let Some(header) = guest.receive(&mut data).unwrap() {
+            let op = match header.operation() {
+                Some(Op::Request) => Op::Response,
+                Some(Op::CreditRequest) => Op::CreditUpdate,
+                Some(Op::Data) => {
+                    got += header.len;
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            asked += u32::from(got == LEN && op == Op::CreditUpdate);
+            // The application reads late, and the guest sends no update for it.
+            let reply = Header {
+                src_cid: header.dst_cid,
+                dst_cid: header.src_cid,
+                src_port: header.dst_port,
+                dst_port: header.src_port,
+                len: 0,
+                kind: header.kind,
+                op: op.raw(),
+                flags: 0,
+                buf_alloc: 1 << 20,
+                fwd_cnt: if asked > 4 { LEN } else { 0 },
+            };
+            assert!(guest.queue(&reply, &[]).unwrap());
+            guest.flush().unwrap();
+        }
+        let is_open = peer.heard.iter().any(|(of, _)| *of == channel);
+        while is_open && sent < LEN {
+            peer.send(channel, Op::Data, &[9; 4096]);
+            sent += 4096;
+        }
+    }
 }

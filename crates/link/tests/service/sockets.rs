@@ -31,7 +31,7 @@ fn link(host: &Host, from: u8, to: u8, port: u16) {
     host.link(spec("peer", "red", kind)).unwrap();
 }
 
-fn port(host: &Host, cid: u32) -> VsockPort {
+pub fn port(host: &Host, cid: u32) -> VsockPort {
     let port = format!("v{cid}");
     host.call(Command::PortAdd(PortSpec {
         name: name(&port),

@@ -238,8 +238,12 @@ impl Socket {
                     let side = conn.side_mut(role);
                     side.credit.deliver(done);
                     side.signals.remove(Signals::CREDIT_UPDATE);
-                    if side.request_credit_early() {
+                    let (asks, awaits) = (side.request_credit_early(), side.awaits_credit());
+                    if asks {
                         self.schedule_side(cx, id, role);
+                    }
+                    if awaits {
+                        self.schedule_credit_request(cx.now_ns, id, role);
                     }
                 }
                 match moved.and(end) {
