@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use causeway_wire::ecn::decapsulate;
+use causeway_wire::multiplex::PACKET_LEN;
 use causeway_wire::tunnel::record::{self, Delivered, EchoReply, Entry, Fragment};
 use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
 
@@ -215,6 +216,7 @@ impl Tunnel {
     }
 
     /// Appends a datagram of the stream protocol to the sink; its bytes stay where they were opened.
+    /// A record that is shorter than any such datagram is refused, because each costs a list entry.
     fn segment(
         &self,
         vni: u32,
@@ -223,6 +225,9 @@ impl Tunnel {
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
         self.check_vni(vni)?;
+        if record.body.len() < PACKET_LEN {
+            return Err(Refusal::Truncated);
+        }
         let (hops, metadata, at) = (0, Default::default(), record.body.clone());
         sink.segments.push(UnpackedFrame { tunnel: self.number, vni, hops, metadata, at });
         sink.keep(end);

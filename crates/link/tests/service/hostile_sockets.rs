@@ -9,7 +9,7 @@ use causeway_attach::native::Sockets;
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
-use causeway_wire::multiplex::{ADDRESSES, Address, Opening, SocketMessage};
+use causeway_wire::multiplex::{ADDRESSES, Address, Opening, PACKET_LEN, SocketMessage};
 use causeway_wire::vsock::{Header, Op, Type};
 
 const VNI: u32 = 7;
@@ -334,5 +334,31 @@ fn vsock_guest_with_a_large_buffer_is_asked_for_its_credit_until_it_reads() {
             peer.send(channel, Op::Data, &[9; 4096]);
             sent += 4096;
         }
+    }
+}
+
+#[test]
+fn hostile_segment_that_is_shorter_than_a_packet_is_refused() {
+    let remote: SocketAddr = "127.0.0.1:21617".parse().unwrap();
+    let mut random = |bytes: &mut [u8]| bytes.fill(7);
+    let mut clock = Clock { now: 0, wall: 1, random: &mut random };
+    let mut tunnels = TunnelSet::new(None, &mut clock);
+    let config = TunnelConfig { keys: None, remote: Some(remote), longest: 1_472 };
+    let number = tunnels.add(&config, &clock).unwrap();
+    let mut sink = Sink::default();
+    tunnels.tunnel_mut(number).unwrap().carry(VNI, &mut sink);
+    let mut packer = Packer::new(tunnels.tunnel(number).unwrap().tx_path().clone());
+    for (len, segments) in [(1, 0), (PACKET_LEN - 1, 0), (PACKET_LEN, 1)] {
+        let mut datagrams = Vec::new();
+        let read = |into: &mut [u8]| {
+            into.fill(1);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let _ = packer.push_segment(VNI, len, read, |batch| datagrams.push(batch.bytes().to_vec()));
+        let _ = packer.finish(|batch| datagrams.push(batch.bytes().to_vec()));
+        sink.clear();
+        let [datagram] = &datagrams[..] else { panic!("{} datagrams", datagrams.len()) };
+        let received = tunnels.receive(&mut clock, remote, datagram, &mut sink);
+        assert_eq!((received.is_ok(), sink.segments.len()), (segments == 1, segments), "{len}");
     }
 }
