@@ -515,6 +515,11 @@ impl PeerSession {
         out: &mut Received,
     ) -> Result<(), PacketRefusal> {
         if hello.version != VERSION {
+            if self.is_up {
+                // Another daemon took the place of the peer's, and knows nothing of this session.
+                self.check_pause(now_ns)?;
+                self.restart(now_ns, DownReason::Peer, random, out);
+            }
             return Err(PacketRefusal::Version(hello.version));
         }
         if hello.source == 0 {

@@ -1,6 +1,6 @@
 //! Sessions end with a reason and begin again: restarts, silence, hostile datagrams.
 
-use causeway_socket::multiplex::{DownReason, PeerEvent, PeerSession, Received};
+use causeway_socket::multiplex::{DownReason, PacketRefusal, PeerEvent, PeerSession, Received};
 use causeway_wire::multiplex::{Datagram, Hello, VERSION};
 
 use crate::network::{Faults, World};
@@ -107,4 +107,16 @@ fn hostile_peer_begins_at_most_four_sessions_a_second() {
     }
     let ups = received.events.iter().filter(|event| **event == PeerEvent::Up).count();
     assert!((3..=4).contains(&ups), "{ups} sessions in a second");
+}
+
+#[test]
+fn multiplex_hello_of_another_version_ends_the_session() {
+    let mut world = World::new(9, Faults::default());
+    world.agree();
+    let hello = Hello { version: VERSION + 1, asks: true, source: 77, destination: 0 }.emit();
+    let (now, mut received) = (world.now + 1_000_000_000, Received::default());
+    let taken = world.hosts[0].receive(now, &hello, &mut || 99, &mut received);
+    assert_eq!(taken, Err(PacketRefusal::Version(VERSION + 1)));
+    assert_eq!(received.events, [PeerEvent::Down(DownReason::Peer)]);
+    assert!(!world.hosts[0].is_up());
 }
