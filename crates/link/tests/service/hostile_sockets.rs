@@ -362,3 +362,24 @@ fn hostile_segment_that_is_shorter_than_a_packet_is_refused() {
         assert_eq!((received.is_ok(), sink.segments.len()), (segments == 1, segments), "{len}");
     }
 }
+
+#[test]
+fn vsock_request_that_a_peer_repeats_keeps_the_connection() {
+    let host = Host::with_sockets();
+    let mut b = sockets(&host, 4);
+    let mut peer = Peer::of(&host, 57, 58, 21618);
+    b.listen(Type::Stream, 1);
+    let channel = peer.request((7, 1), (4, 1));
+    assert_eq!(peer.answer(channel, &mut b), Some(Op::Response));
+    let accepted = b.accept(PATIENCE).unwrap();
+    let opening = Opening { from: (7, 1), to: (4, 1), kind: Type::Stream.raw() };
+    peer.send(channel, Op::Request, &opening.emit());
+    peer.send(channel, Op::Data, b"goes on");
+    let (mut text, since) = ([0; 7], Instant::now());
+    while b.try_receive(accepted, &mut text).unwrap() == 0 {
+        peer.turn();
+        assert!(since.elapsed() < PATIENCE);
+    }
+    assert_eq!(&text, b"goes on");
+    assert_eq!(host.link_counter("peer", "vsock_breaches_total"), 0);
+}

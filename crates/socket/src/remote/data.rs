@@ -183,6 +183,8 @@ impl Socket {
                 self.start_linger(cx.now_ns, id);
                 self.schedule_side(cx, id, role.other());
             }
+            // A guest may repeat its request while the response is under way.
+            Ok(PacketEffect::Reconnect) if role == Role::Caller => {}
             Ok(PacketEffect::Nothing) => {}
             Ok(PacketEffect::Ended) => self.handle_reset(cx, id, role),
             Ok(PacketEffect::Reconnect) | Err(_) => self.breach_of_peer(cx, link, id),
