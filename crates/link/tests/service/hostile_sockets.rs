@@ -1,11 +1,11 @@
 //! A peer that breaks the rules of sockets between hosts harms only itself.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::hosts::{Host, PATIENCE, spec, wait_up};
 use crate::sockets::{join, pattern, port, sockets, transfer};
-use causeway_attach::native::Sockets;
+use causeway_attach::native::{SocketError, Sockets};
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
@@ -32,10 +32,15 @@ struct Peer {
 impl Peer {
     /// Links a host to a peer, and agrees on a session.
     fn of(host: &Host, own: u8, other: u8, port: u16) -> Self {
+        Self::named(host, "peer", own, other, port)
+    }
+
+    /// The same over a link of a given name.
+    fn named(host: &Host, link: &str, own: u8, other: u8, port: u16) -> Self {
         let at = |n: u8| -> SocketAddr { format!("127.0.0.{n}:{port}").parse().unwrap() };
         let udp =
             UdpSpec { local: at(own), remote: at(other), vni: VNI, class: Default::default() };
-        host.link(spec("peer", "red", LinkKind::CausewayPlain(udp))).unwrap();
+        host.link(spec(link, "red", LinkKind::CausewayPlain(udp))).unwrap();
         let socket = UdpSocket::bind(at(other)).unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut random = |bytes: &mut [u8]| bytes.fill(7);
@@ -58,7 +63,7 @@ impl Peer {
             losses: 0,
         };
         peer.until(|peer| peer.session.is_up());
-        wait_up(host, "peer");
+        wait_up(host, link);
         peer
     }
 
@@ -382,4 +387,34 @@ fn vsock_request_that_a_peer_repeats_keeps_the_connection() {
     }
     assert_eq!(&text, b"goes on");
     assert_eq!(host.link_counter("peer", "vsock_breaches_total"), 0);
+}
+
+#[test]
+fn hostile_peer_that_claims_a_cid_of_the_future_gives_way_to_a_later_claim() {
+    let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let host = Host::with_sockets();
+    let mut guest = sockets(&host, 3);
+    let mut hostile = Peer::named(&host, "hostile", 59, 60, 21619);
+    let mut honest = Peer::named(&host, "honest", 61, 62, 21620);
+    let hour = 3_600_000_000_000;
+    for (peer, link, ahead) in [(&mut hostile, "hostile", hour), (&mut honest, "honest", 0)] {
+        let address = Address { is_here: true, cid: 9, epoch: wall() + ahead };
+        peer.session.send(ADDRESSES, 0, [&address.emit(), &[]]);
+        peer.until(|_| host.link_counter(link, "vsock_cids") == 1);
+    }
+    let refused = std::thread::scope(|scope| {
+        let connect = scope.spawn(|| guest.connect(Type::Stream, 9, 1, PATIENCE));
+        while !connect.is_finished() {
+            hostile.turn();
+            honest.turn();
+            assert!(hostile.heard.is_empty(), "the claim of the future is followed");
+            for (channel, message) in std::mem::take(&mut honest.heard) {
+                if u16::from(message.op) == Op::Request.raw() {
+                    honest.send(channel, Op::Reset, &[]);
+                }
+            }
+        }
+        connect.join().unwrap()
+    });
+    assert!(matches!(refused, Err(SocketError::Reset)), "{refused:?}");
 }

@@ -4,7 +4,9 @@
 //! when its device stops. The list goes over the reliable channel of addresses, whole when a session
 //! begins, and as changes later; so it needs no digest and no repetition. Claims of a peer end with
 //! its session. A running port of this daemon is preferred to any claim of a peer; among peers the
-//! newest epoch is followed ([`causeway_directory`]).
+//! newest epoch is followed ([`causeway_directory`]). An epoch of the future counts as the time of its
+//! arrival. A peer can therefore take over the CID of another peer's guest: new connects to the CID go
+//! to the peer with the newest claim.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -83,7 +85,10 @@ impl Peers {
             bump(&mut peer.counters.refused_cids);
             return;
         }
-        self.directory.apply(Report::Claimed { place, key, epoch }, wall_ns());
+        // A claim of the future would precede all that other peers make until then.
+        let wall = wall_ns();
+        let epoch = epoch.min(wall);
+        self.directory.apply(Report::Claimed { place, key, epoch }, wall);
         if !is_known && self.directory.epoch_of(key, place).is_some() {
             peer.cids = peer.cids.saturating_add(1);
         }
