@@ -60,11 +60,13 @@ fn named_endpoint(ask: &ClientMessage) -> Option<u8> {
 
 /// Notes in the log that a process has another version of the protocol.
 fn note_version(cx: &mut Context<'_>, port: PortId, version: u16) {
-    let text = format_args!(
-        "a process has version {version} of the protocol, causewayd {VERSION}: it cannot use the \
-         NIC; install its library from the release of causewayd"
+    cx.remark(
+        port,
+        format_args!(
+            "a process has version {version} of the protocol, causewayd {VERSION}: it cannot use \
+             the NIC; install its library from the release of causewayd"
+        ),
     );
-    cx.remark(port, text);
 }
 
 impl MxService {
