@@ -127,7 +127,7 @@ pub struct Linked {
 }
 
 impl Linked {
-    /// Links two hosts, whose dispatchers park, on these cores.
+    /// Links two hosts with parked dispatchers on these cores.
     fn new(kind: Kind, cores: [usize; 2]) -> Result<Self, String> {
         let underlay = Underlay::new()?;
         let host = |host: usize| {
@@ -153,7 +153,7 @@ pub fn sockets(kind: Kind, cores: [usize; 2]) -> Result<(Linked, [VsockPort; 2])
 }
 
 impl Pair {
-    /// Connects two hosts, whose dispatchers park, on these cores.
+    /// Connects two hosts with parked dispatchers on these cores.
     pub fn new(kind: Kind, cores: [usize; 2], features: u64) -> Result<Self, String> {
         let Linked { rigs, underlay } = Linked::new(kind, cores)?;
         let [near, far] = ports(&rigs, features);

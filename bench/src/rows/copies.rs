@@ -57,8 +57,8 @@ fn gb_s(
     })
 }
 
-/// Copies directly from one guest into the other, whose bytes begin `ahead` bytes further in their
-/// page.
+/// Copies directly from one guest into the other. The destination begins `ahead` bytes further in its
+/// page than the source.
 fn copy_directly(
     effort: &Effort,
     len: usize,

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use causeway_fabric::carrier::{
-    BufferPool, LinkId, LinkStatus, Message, ReceivedFrame, ReceivedFrames,
+    BufferPool, Carrier, LinkId, LinkStatus, Message, ReceivedFrame, ReceivedFrames,
 };
 use causeway_fabric::mailbox::Sender;
 use causeway_model::Name;
@@ -74,9 +74,22 @@ impl LinkInbox {
     /// Reports to the group whether the link carries frames.
     pub fn report_standing(&self, standing: LinkStatus) {
         for to in [Some(&self.to), self.segments.as_ref()].into_iter().flatten() {
-            if to.push_critical(Message::LinkStatus(self.id, standing)).is_err() {
-                log::error!(link = self.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
-            }
+            self.send_critical(to, Message::LinkStatus(self.id, standing));
+        }
+    }
+
+    /// Replaces the carriers of the group: that of frames, and that of datagrams of the stream
+    /// protocol if one is given and the link carries sockets. The earlier ones are dropped there.
+    pub fn replace_carriers(&self, frames: Box<dyn Carrier>, segments: Option<Box<dyn Carrier>>) {
+        self.send_critical(&self.to, Message::Carrier(self.id, frames));
+        if let Some((to, carrier)) = self.segments.as_ref().zip(segments) {
+            self.send_critical(to, Message::Carrier(self.id, carrier));
+        }
+    }
+
+    fn send_critical(&self, to: &Sender<Message>, message: Message) {
+        if to.push_critical(message).is_err() {
+            log::error!(link = self.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
         }
     }
 

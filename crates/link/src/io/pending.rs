@@ -19,7 +19,7 @@
 
 use std::net::SocketAddr;
 
-use causeway_fabric::carrier::{Carrier, LinkId, LinkStatus, Message, Outgoing, Refusal};
+use causeway_fabric::carrier::{Carrier, LinkId, LinkStatus, Outgoing, Refusal};
 use causeway_fabric::{Context, Progress, SourceProgress};
 use causeway_model::CommandError;
 use causeway_model::{LinkKind, LinkSpec};
@@ -172,16 +172,8 @@ impl Links {
         match opened {
             Ok((source, tunnel, carrier)) => {
                 (link.source, link.tunnel, link.retry) = (source, tunnel, None);
-                let mut carriers = vec![(Some(&inbox.to), Some(carrier))];
                 let segments = self.segment_carrier(&spec, &inbox, source, tunnel);
-                carriers.push((inbox.segments.as_ref(), segments));
-                for (to, carrier) in carriers {
-                    if let (Some(to), Some(carrier)) = (to, carrier)
-                        && to.push_critical(Message::Carrier(id, carrier)).is_err()
-                    {
-                        log::error!(link = spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
-                    }
-                }
+                inbox.replace_carriers(carrier, segments);
                 log::info!(link = spec.name.as_str(); "link opened");
                 self.start(cx, id);
             }
@@ -358,11 +350,7 @@ impl Links {
         (link.source, link.tunnel) = (NO_SOURCE, None);
         link.retry = Some(OpenRetry::for_reopen(cx.now_ns));
         // The old carriers hold the socket; its address is free once the group has dropped them.
-        for to in [Some(&link.inbox.to), link.inbox.segments.as_ref()].into_iter().flatten() {
-            if to.push_critical(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {
-                log::error!(link = link.spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
-            }
-        }
+        link.inbox.replace_carriers(Box::new(ClosedCarrier), Some(Box::new(ClosedCarrier)));
         self.drop_unused_sources();
         self.pending_ns = self.pending_deadline();
     }

@@ -18,7 +18,6 @@ use super::raw::RawLink;
 use super::service::{LinkEntry, Links, SourceKind};
 use super::stream::StreamLink;
 use super::tls::days_until;
-use crate::limits::HANDSHAKE_FAULT_NS;
 use crate::tunnel::{HandshakeFault, TunnelState};
 
 /// Returns a length as 16 bits; 65535 for longer.
@@ -177,7 +176,7 @@ fn tunnel(view: &mut LinkView, state: &TunnelState, ups: u64) {
             let text = format!("; another host, at {at}, uses its private key and is refused");
             view.reason.push_str(&text);
         }
-        Some(HandshakeFault::Behind(ns)) if !state.up && ns >= HANDSHAKE_FAULT_NS => {
+        Some(HandshakeFault::Behind(ns)) if !state.up => {
             let hours = ns as f64 / 3.6e12;
             view.reason = format!(
                 "the peer's clock was set back by {hours:.1} h: its handshakes are refused until its \
