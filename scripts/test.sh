@@ -14,6 +14,9 @@
 # product fails twice, and a program that passed at the second try is named with its first output,
 # because its limit has to be mended. When more than AGAIN_MAX programs failed, the machine is not the
 # cause, and none runs again.
+#
+# A program that runs for more than LIMIT seconds is ended with its children, and has failed. Its
+# output names the tests that ran for more than a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -28,6 +31,7 @@ heavy='^(vm/.*|libfabric/mpi|libfabric/provider)$'
 long='^(sim/worlds|sim/suite|cli/tool|myriexpress/library|link/service|libfabric/mpi|vm/rdma|vm/mx|vm/hostile|vm/rdma_.*)$'
 slowest=12
 AGAIN_MAX=4
+LIMIT=900
 
 # Guests share the processors with other programs.
 export CAUSEWAY_PATIENCE=${CAUSEWAY_PATIENCE:-2}
@@ -56,9 +60,9 @@ mapfile -t programs < <(test_programs)
 [ ${#programs[@]} -gt 0 ] || { echo "test: cargo built no test programs" >&2 && exit 1; }
 
 # Runs a program in the folder of its package, as cargo does. (A function: bash times a subshell inside
-# its redirections.)
+# its redirections.) `timeout` makes a process group, and ends all processes in it.
 run_in() {
-    (cd "$1" && CARGO_MANIFEST_DIR=$1 "$2" --quiet)
+    (cd "$1" && CARGO_MANIFEST_DIR=$1 timeout --verbose --kill-after=30 "$LIMIT" "$2" --quiet)
 }
 
 # Runs one program; its output goes to a file with the suffix $4. Adds "seconds cpu-seconds name" to
