@@ -1,11 +1,12 @@
 //! Number and length of the runs.
 //!
 //! `report` makes one [`Effort`] from the options; each row asks for its numbers of rounds and
-//! times. The default is 5 runs for each figure; `--quick` makes one, and shortens loops to a
-//! twentieth and observations to a quarter, so that the figures only show that a row works. The
-//! runs are rounds: `rounds` calls each measurement with one run at a time. The first run that
-//! fails ends the figure with its reason. A row that asks for few rounds gets at least one. Rows
-//! call it in the main thread.
+//! times. The default is 5 runs for each figure; `--quick` makes one, unless a later `--runs`
+//! changes that, and shortens loops to a twentieth (at least one round) and observations to a
+//! quarter, so that the figures only show that a row works. Measurements with a length of their
+//! own, such as those of `floor`, are not shortened. The runs are rounds: `rounds` calls each
+//! measurement with one run at a time. The first run that fails ends the figure with its reason.
+//! Rows call it in the main thread.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
 //! Floor of the machine: the minimum cost of any communication between two cores.
 //!
-//! `rounds` measures the cache line before and after each figure, and rows compare with the other
-//! floors. Each function runs the calling thread on the core [`CLIENT`], where it stays pinned, and
-//! (except [`memcpy_gbps`]) a new thread on [`SERVER`], for as long as its fixed number of rounds
-//! takes; nothing of Causeway runs. On a machine whose two cores move, the result is that of the
-//! present placement.
+//! `rounds` measures the cache line before and after each figure, and rows have the floors as
+//! peers. Each function runs the calling thread on the core [`CLIENT`], where it stays pinned, and
+//! (except [`memcpy_gbps`]) a new thread on [`SERVER`]. The number of rounds is fixed, or follows
+//! from the length; `--quick` does not change it. No dispatcher takes part; the bare ring uses the
+//! copy of `causeway_memory`. On a machine with cores that move, the result is that of the present
+//! placement.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::{AsFd, OwnedFd};
@@ -126,7 +127,7 @@ impl BareRing {
 /// microseconds: the minimum for any message of that length that is copied twice.
 ///
 /// # Errors
-/// When there is no memory.
+/// The memory of a ring is refused.
 pub fn bare_ring_us(bytes: usize) -> Result<f64, String> {
     let rounds = (1_u64 << 28) / (bytes as u64 + 10_000);
     let (there, back) = (BareRing::new()?, BareRing::new()?);
@@ -180,7 +181,8 @@ impl PageAligned {
     }
 }
 
-/// Returns the rate of `memcpy` of `bytes` in a warm cache, in GB/s; both ranges begin at a page.
+/// Returns the rate of `memcpy` of the same `bytes` bytes, 1 GiB in all, in GB/s; both ranges begin
+/// at a page.
 pub fn memcpy_gbps(bytes: usize) -> f64 {
     pin(CLIENT);
     let from = PageAligned::new(bytes, 1);

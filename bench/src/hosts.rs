@@ -1,10 +1,12 @@
 //! Two hosts, each with its own dispatcher, in namespaces connected by a veth pair.
 //!
-//! Rows of links (`rows::links`) create a [`Pair`] and measure round trips or streams between its
-//! ports. Both dispatchers and both guests (native frontends) are threads of the benchmark, each in
-//! the network namespace of its host, so that root is needed. A frame in flight counts as lost if
-//! none arrives within [`LOST`] (500 ms), or after 3,000,000 polls; the figure then fails. So does
-//! a link that is not up within 10 s. The namespaces are removed on drop.
+//! Rows of links and of sockets between hosts (`rows::links`, `rows::sockets`) create a [`Pair`] or
+//! [`sockets()`], or call the round trips of this module. The dispatchers are threads of the
+//! benchmark, each in the network namespace of its host, so that root is needed. The guests are
+//! native frontends; they attach by Unix sockets, and most are outside of the namespaces. In a
+//! round trip of this module a frame is lost if none arrives within [`LOST`] (500 ms) while asleep,
+//! or after 3,000,000 polls; the figure then fails. So does a link that is not up within 10 s. The
+//! namespaces are removed on drop.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,10 +26,10 @@ use crate::rig::{GROUP, RING, Rig, SERVICES, mac, polling};
 use crate::rows::ethernet::frame;
 use crate::rows::sockets::options;
 
-/// Frames in flight are lost if none arrives within this time.
+/// Frames in flight count as lost if none arrives within this time.
 pub const LOST: Duration = Duration::from_millis(500);
 
-/// Polls without an answer before a frame counts as lost: a second or more.
+/// Polls without an answer before a frame counts as lost.
 const VAIN_MAX: u32 = 3_000_000;
 
 /// Kind of link between the two hosts.
@@ -93,8 +95,8 @@ pub fn failed(error: NativeError) -> String {
     error.to_string()
 }
 
-/// Waits until the link is up on both hosts, and both have learnt the other port's location and the
-/// path MTU.
+/// Waits until the link is up or open on both hosts, at most 10 s, and 1.5 s more, in which both
+/// learn the other port's location and the path MTU.
 fn wait_up(rigs: &[Rig; 2]) -> Result<(), String> {
     let since = Instant::now();
     while rigs.iter().any(|rig| rig.link_state("far") == LinkState::Down) {
@@ -163,7 +165,8 @@ impl Pair {
     }
 }
 
-/// Runs one end of a round trip: receives, sleeping until a frame arrives, or until `stop`.
+/// Receives a frame, asleep until it arrives; an error after [`LOST`]. Returns false if `stop` is
+/// set and no frame is there.
 fn receive_asleep(
     port: &mut NetPort,
     room: &mut Vec<u8>,
@@ -244,7 +247,7 @@ pub fn polling_round_us(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String>
     })
 }
 
-/// Connects two hosts whose dispatchers the caller drives, and attaches to a port on each.
+/// Connects two hosts with dispatchers that other threads drive, and attaches to a port on each.
 fn join(kind: Kind, handles: [Receiver<Handle>; 2]) -> Result<([Rig; 2], [NetPort; 2]), String> {
     let [a, b] = handles.map(|handle| handle.recv().map(Rig::with));
     let rigs = [a.map_err(|e| e.to_string())?, b.map_err(|e| e.to_string())?];
@@ -256,8 +259,8 @@ fn join(kind: Kind, handles: [Receiver<Handle>; 2]) -> Result<([Rig; 2], [NetPor
     Ok((rigs, ports))
 }
 
-/// Runs one host of two: polls its dispatcher, and its guest sends or answers. Returns the time of
-/// all rounds, in microseconds.
+/// Runs one host of two, in the thread of its namespace: polls its dispatcher, and its guest sends
+/// (host 0) or answers until `stop`. Returns the time of all rounds, in microseconds.
 fn turn(
     host: usize,
     rounds: u64,

@@ -1,10 +1,12 @@
-//! A dispatcher in a process of its own, so that its processor time is separate from the time of
-//! its clients.
+//! A dispatcher in a process of its own, so that its processor time and memory are separate from
+//! those of its clients.
 //!
-//! Rows of idle daemons and of cost start a [`Daemon`]: the benchmark executes itself with [`FLAG`]
-//! as first argument, and [`serve`] runs the dispatcher there, with the daemon's default poll mode,
-//! and takes commands as lines of standard input. An answer may take 20 s; without one the row is
-//! left out with the reason. The process ends with its input, and is killed on drop.
+//! Rows of idle ports (`rows::idle`, `rows::rdma::idle`) and of the memory of connections
+//! (`rows::scale`) start a [`Daemon`]: the benchmark executes itself with [`FLAG`] as first
+//! argument, and [`serve`] runs the dispatcher there, on [`SERVER`](crate::pin::SERVER) and with
+//! the daemon's default poll mode, and takes commands as lines of standard input. An answer may
+//! take 20 s; without one the row is left out with the reason. A refused port ends the process. The
+//! process ends with its input, and is killed on drop.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -20,7 +22,8 @@ use crate::rig::{GROUP, Rig};
 pub const FLAG: &str = "--inner-daemon";
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Returns the processor time of this process's threads, in nanoseconds.
+/// Returns the processor time of this process's running threads, in nanoseconds; that of threads
+/// that have ended is not included.
 pub fn busy_ns() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ran = |task: std::fs::DirEntry| {
@@ -30,7 +33,8 @@ pub fn busy_ns() -> u64 {
     tasks.filter_map(ran).sum()
 }
 
-/// Returns the resident memory of this process, in KiB: its own, and touched pages of guests.
+/// Returns the resident memory of this process, in KiB: its own, and pages of guests that it
+/// touched; 0 if it cannot be read.
 fn resident_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
@@ -38,7 +42,8 @@ fn resident_kib() -> u64 {
 }
 
 /// Serves, with the daemon's default poll mode, until its input ends: `vsock CID`, `net NUMBER`
-/// and `hca NUMBER` add a port and answer with its socket, `usage` answers with time and memory.
+/// and `hca NUMBER` add a port and answer with its socket, or with an empty line if the number is
+/// invalid; any other line, such as `usage`, is answered with time and memory.
 pub fn serve() -> ExitCode {
     let rig = Rig::paced(PollConfig::default());
     for line in std::io::stdin().lock().lines() {

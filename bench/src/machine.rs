@@ -2,8 +2,8 @@
 //!
 //! `report` calls both functions once, before the first row, in the benchmark's main thread.
 //! Neither fails: an unknown processor is named so, and a text that cannot be read is empty. The
-//! date is that of the program `date`, in the local time zone; the call waits for the program
-//! without a time limit.
+//! date is that of the program `date`, in the local time zone; the call waits for the program, at
+//! most 5 minutes ([`run`]).
 
 use std::process::Command;
 

@@ -1,12 +1,15 @@
 //! `make bench`: Causeway, comparable software, and the machine's own floor, in one run.
 //!
-//! Every row is the median of several runs with its spread, on two pinned cores: the dispatcher (or
-//! the peer's switch) on one, the sender and receiver on the other. The floor (the transfer of a
-//! cache line between the two cores) is measured before and after each round of a row; a round
-//! whose floors differ is repeated, because on shared machines the two cores move ([`rounds`]).
-//! Ratios are of one round; absolute figures are comparable only with the floor beside them.
+//! Most rows run on two pinned cores: the dispatcher (or the peer's switch) on one, the sender and
+//! receiver on the other ([`pin`]). A figure is the median of the rounds, with their spread. The
+//! floor (the transfer of a cache line between the two cores) is measured before and after each
+//! figure; a round in which it moved is repeated within limits, because on shared machines the two
+//! cores move ([`rounds`]). Ratios are of one round; absolute figures are comparable only with the
+//! floor beside them.
 //!
-//! Every row names its kind of guest, and a row never mixes kinds.
+//! Every row names its kind of guest, and Causeway's side of a row never mixes kinds. `main` runs
+//! the options' rows ([`report`]), or, with a first argument of `inner` or `bare`, serves as a
+//! child process of the benchmark.
 
 mod bare;
 mod effort;

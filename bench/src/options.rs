@@ -1,9 +1,10 @@
 //! The command line of `causeway-bench`.
 //!
-//! `main` parses the arguments before anything starts; an unknown option, one without its value, or
-//! a number of runs outside 1 to 99 is an error with exit status 2. [`USAGE`] has the options and
-//! defaults. Of repeated options the last counts; `--quick` sets one run, which a later `--runs`
-//! changes. The options select rows and effort; they change no row.
+//! `main` parses the arguments before a row starts; an unknown option, one without its value, or a
+//! number of runs outside 1 to 99 is an error with exit status 2. `--help` ends the parsing:
+//! arguments behind it are not checked. [`USAGE`] has the options and defaults. Of repeated options
+//! the last counts; `--quick` sets one run, which a later `--runs` changes. The options select
+//! rows, effort and the folder of the results; they change no row.
 
 use std::path::PathBuf;
 
@@ -31,9 +32,9 @@ pub struct Options {
     pub out: PathBuf,
     /// Runs per figure.
     pub runs: usize,
-    /// Filter of the rows; empty: all rows.
+    /// Part of the names of the rows, in any case; empty: all rows.
     pub only: String,
-    /// Each row once, with short runs.
+    /// Short runs; one run per figure unless `--runs` follows.
     pub quick: bool,
     /// List the rows without running them.
     pub list: bool,

@@ -1,16 +1,22 @@
 //! Assignment of threads to cores.
 //!
-//! Every row pins its client threads to [`CLIENT`] and its dispatcher, or the peer's switch, to
-//! [`SERVER`]; the floor is measured between the same two. Threads that a pinned thread starts
-//! inherit the core. A pin that fails is printed, and the row goes on. A pin holds until the thread
-//! pins itself again or ends. Called by the rows and peers in their own threads, and by the process
-//! of the bare guest; the program needs two cores, and with one each pin of [`SERVER`] is refused.
+//! Most rows pin their client threads to [`CLIENT`] and their dispatcher, or the peer's switch, to
+//! [`SERVER`]; rows between hosts have a dispatcher on each of the two, or both on [`CLIENT`]. The
+//! floor is measured between the same two cores, in the row's thread, which stays on [`CLIENT`]:
+//! threads and processes that it starts inherit that core unless they are pinned otherwise. So the
+//! QEMU guests of `rows::guests`, the TCP streams of `peers::underlay` and the programs of
+//! `peers::overlay` are all on [`CLIENT`].
+//!
+//! A pin that fails is printed, and the row goes on. A pin holds until the thread pins itself again
+//! or ends. Called by the rig, the floor, the rows and peers in their own threads, and by the
+//! process of the bare guest. The program needs two cores: with one, each pin of [`SERVER`] is
+//! refused.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The core of the sender and receiver.
 pub const CLIENT: usize = 0;
-/// The core of the dispatcher, or of the other end.
+/// The core of the dispatcher, of the peer's switch, or of the other end.
 pub const SERVER: usize = 1;
 
 /// Pins this thread to `core`; reports an error and continues where that fails.

@@ -1,11 +1,12 @@
 //! A dispatcher on its own core, and its ports.
 //!
-//! Most rows create a [`Rig`]: Causeway's dispatcher with all services, as a thread of the
-//! benchmark on [`SERVER`], with sockets in a temporary folder; the row's guests are native
-//! frontends in the row's thread, which is pinned to [`CLIENT`]. The caller chooses how long idle
-//! queues are polled. A command that the dispatcher refuses, and a port whose queues do not run
-//! within 10 s of its attachment, are faults of the benchmark and end it with a panic. The
-//! dispatcher stops, and the folder is removed, on drop.
+//! Most rows create a [`Rig`]: Causeway's dispatcher with the measured services ([`SERVICES`]), as
+//! a thread of the benchmark on [`SERVER`], with sockets in a temporary folder. The guests of many
+//! rows are native frontends in the row's thread, which a new rig pins to [`CLIENT`]. The caller
+//! chooses how long idle queues are polled. A command that the dispatcher refuses, a frontend that
+//! cannot attach, and a port with queues that do not run within 10 s of its attachment, are faults
+//! of the benchmark and end it with a panic. The dispatcher stops, and the folder is removed, on
+//! drop.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -74,7 +75,7 @@ impl Rig {
         Self::placed(SERVER, poll_config)
     }
 
-    /// Starts a dispatcher on a core.
+    /// Starts a dispatcher on a core, and pins this thread to [`CLIENT`].
     fn placed(core: usize, poll_config: PollConfig) -> Self {
         let options = Options { dispatchers: 1, cpus: vec![core], poll_config };
         let fabric = Fabric::start(SERVICES, options).expect("a dispatcher");
@@ -84,7 +85,7 @@ impl Rig {
         rig
     }
 
-    /// Wraps a dispatcher that another thread drives.
+    /// Wraps a running dispatcher, and adds [`GROUP`] to it.
     pub fn with(handle: Handle) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -120,7 +121,7 @@ impl Rig {
     /// Waits until a NIC of another host has answered.
     ///
     /// # Errors
-    /// When none answers in time.
+    /// None answers within 10 s.
     pub fn wait_peer(&self) -> Result<(), String> {
         let since = Instant::now();
         loop {
@@ -176,7 +177,7 @@ impl Rig {
         port
     }
 
-    /// Adds a net port whose address ends in `number` and attaches to it; it runs on return.
+    /// Adds a net port with the address [`mac`] of `number` and attaches to it; it runs on return.
     pub fn net(&self, number: u8, options: NetOptions) -> NetPort {
         self.net_in(GROUP, number, false, options)
     }
@@ -204,7 +205,7 @@ impl Rig {
         self.socket(&name)
     }
 
-    /// Adds an adapter whose address is [`hca_mac`] of `number`, without a driver; returns its
+    /// Adds an adapter with the address [`hca_mac`] of `number`, without a driver; returns its
     /// socket.
     pub fn idle_hca(&self, number: u8) -> PathBuf {
         let name = format!("h{number}");
@@ -240,7 +241,7 @@ impl Rig {
         }
     }
 
-    /// Waits until all queues of a port run.
+    /// Waits until all queues of a port run; panics after 10 s.
     pub fn wait_running(&self, name: &str) {
         let since = Instant::now();
         while !self.view(name).queues.iter().all(|q| q.running) {
@@ -269,6 +270,7 @@ impl Drop for Rig {
 
 /// Stores `frame` in each of a port's buffers, for [`queue_as_is`](NetPort::queue_as_is): each
 /// buffer is sent once, as far as the ring has room; frames that arrive at `to` are discarded.
+/// Returns once nothing has moved for [`QUIET`] (100 ms).
 pub fn leave(
     from: &mut NetPort,
     to: &mut NetPort,

@@ -1,9 +1,9 @@
 //! Medians and their spread.
 //!
-//! `rounds` and `row` make a [`Spread`] of the figures of a row's runs. The median of an even
-//! number of values is the larger of the two in the middle. The spread of no values is not a
-//! number. No figure is removed as an outlier. [`Spread::of`] sorts a copy and never fails; an
-//! infinite figure counts as any other.
+//! `rounds` makes a [`Spread`] of the figures of a row's rounds, which `row`, `plots`, `report` and
+//! `index` use. The median of an even number of values is the larger of the two in the middle. The
+//! spread of no values is not a number. No figure is removed as an outlier. [`Spread::of`] sorts
+//! the values and never fails; an infinite figure counts as any other.
 
 use serde::Serialize;
 

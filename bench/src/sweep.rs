@@ -2,8 +2,8 @@
 //!
 //! `report` calls [`sweep`] before the first row. A leftover has the benchmark's prefix and the
 //! number of a process that no longer exists; other names, and those of running benchmarks, stay. A
-//! leftover whose number another process has now stays until that process ends. Errors are ignored:
-//! a leftover harms no later run.
+//! leftover with the number of another, running process stays until that process ends. Only the
+//! folder for temporary files and the list of `ip netns` are searched. Errors are ignored.
 
 use std::path::Path;
 use std::process::Command;

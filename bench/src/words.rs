@@ -22,7 +22,7 @@ pub fn compared(unit: &str, ratio: f64) -> String {
     if factor <= EQUAL { "equal to".into() } else { format!("{}x {word}", digits(factor)) }
 }
 
-/// Returns the range of a ratio over the rounds, as words; empty if all rounds agree.
+/// Returns the range of a ratio over the rounds, as words; empty if its ends have the same words.
 pub fn range(unit: &str, min: f64, max: f64) -> String {
     let (low, high) = (compared(unit, min), compared(unit, max));
     let short = |text: &str| text.trim_end_matches(" than").trim_end_matches(" as").to_owned();
