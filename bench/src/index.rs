@@ -2,9 +2,10 @@
 //! out.
 //!
 //! `report` writes the page after each row and at the end, in the main thread; the page of an
-//! earlier run is overwritten. The page of a run that has not ended says how many rows have. The
-//! page needs no script and no other host; texts of rows and errors are escaped. An error is that
-//! of the file, and ends the run.
+//! earlier run is overwritten. The page of a run that has not ended says how many rows have. A peer
+//! without a figure stands in its row, with the reason. The page needs no script and no other host:
+//! it names the plots as files beside it. Texts of rows and errors are escaped. An error is that of
+//! the file, and ends the run.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,14 +1,14 @@
 //! A plot for each family of rows that differ in one parameter.
 //!
-//! `report` calls [`write()`] after each row, in the main thread. A family is the plot name of its
-//! rows; rows that were left out have no point, and a family without a line, which needs two
-//! points, has no plot. An SVG file of an earlier run is overwritten, and stays if this run draws
-//! no plot of its name. An error is that of the file system, and ends the run.
+//! `report` calls [`write()`] after each row and at the end, in the main thread. A family is the
+//! plot name of its rows; rows that were left out have no point, and a family without a line, which
+//! needs two points, has no plot. An SVG file of an earlier run is overwritten, and stays if this
+//! run draws no plot of its name. An error is that of the file system, and ends the run.
 //!
-//! Where the figures of a family differ by a factor of 50 or more, a second plot
-//! (`<family>-relative.svg`) shows the peers relative to Causeway, because a logarithmic axis hides
-//! a factor of two. A peer that differs from Causeway by more than [`FACTOR_MAX`] (20) in a round
-//! of any row is left out of the whole second plot.
+//! Where the figures of a family, with their spreads, differ by a factor of 50 or more, a second
+//! plot (`<family>-relative.svg`) shows the peers relative to Causeway, because a logarithmic axis
+//! hides a factor of two. A peer that differs from Causeway by more than [`FACTOR_MAX`] (20) in a
+//! round of any row is left out of the whole second plot.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! Estimate of the remaining time, and the end of a run on a signal.
 //!
 //! A row is estimated by its time in the last run of the same effort, which its JSON file has, or
-//! by the mean of the rows that were measured (before the first, of the known times). The first
-//! SIGINT or SIGTERM ends the run after the current figure, with status 130, and leaves the row of
-//! that figure out; the second ends the process at once, with 128 and the number of the signal. A
-//! thread of its own takes the signals. Results are on disk after each row.
+//! by the mean of the rows that have ended (before the first, of the known times). The first SIGINT
+//! or SIGTERM ends the run after the current figure, with status 130, and leaves the row of that
+//! figure out; the second ends the process at once, with 128 and the number of the signal. A thread
+//! of its own takes the signals. Results are on disk after each row.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Exit status after a signal.
+/// Exit status after the first signal.
 pub const INTERRUPTED: u8 = 130;
 
 /// Whether a signal asked for the end of the run.
@@ -49,7 +49,7 @@ pub fn stop_on_signals() -> Result<(), String> {
 #[derive(Debug)]
 pub struct Progress {
     started: Instant,
-    /// Seconds of each row in its last run, if it had one.
+    /// Seconds of each row in its last run of the same effort, if it had one.
     known: Vec<Option<f64>>,
     /// Number of rows that ended, and their seconds.
     done: usize,

@@ -1,13 +1,14 @@
 //! Runs the rows and writes their results.
 //!
-//! `main` calls [`run`], which measures the selected rows one after another in the main thread.
-//! After each row it prints the row and an estimate of the remaining time, and writes the row's
-//! JSON file, the plots and `index.html`: a run that is interrupted, or killed, has all rows that
-//! ended. At the end the table and the aims are printed. A row that cannot be measured is left out
-//! with its reason, and so is a peer; the run goes on and succeeds. An aim that is missed is shown
-//! and fails nothing. A selection without rows gives an empty table. A run that a signal ended has
-//! exit status 130; errors (status 1) are those of the output folder and of the signal handlers.
-//! Leftovers of killed runs are removed first (`sweep`).
+//! `main` calls [`run`], which measures the selected rows one after another in the main thread. It
+//! prints an estimate of the remaining time before each row, and the row after it, and writes the
+//! row's JSON file, the plots and `index.html`: a run that is interrupted, or killed, has all rows
+//! that ended. At the end the table is printed, and the aims that are not met. A row that cannot be
+//! measured is left out with its reason, and so is a peer; the run goes on and succeeds. The JSON
+//! file of such a row from an earlier run stays. An aim that is missed is shown and fails nothing.
+//! A selection without rows gives an empty table; `--list` prints the names and measures nothing. A
+//! run that a signal ended has exit status 130; errors (status 1) are those of the files of the
+//! results and of the signal handlers. Leftovers of killed runs are removed first (`sweep`).
 
 use std::fmt::Write;
 use std::io::Write as _;
@@ -137,7 +138,7 @@ fn conditions(options: &Options) -> Vec<String> {
     vec![format!("{}; {effort}", machine::date()), machine::describe()]
 }
 
-/// Returns a file name of letters, digits and dashes.
+/// Returns a file name of small letters, digits and dashes.
 fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
@@ -201,7 +202,7 @@ fn line(row: &Row, wide: usize) -> String {
     )
 }
 
-/// Lists every aim, missed aims last.
+/// Counts the aims that are met, and lists the others.
 fn aims(rows: &[Row]) -> String {
     let all = || rows.iter().flat_map(|row| row.aims.iter().map(move |aim| (row, aim)));
     let (met, of) = (all().filter(|(_, aim)| aim.met).count(), all().count());

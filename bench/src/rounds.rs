@@ -1,15 +1,16 @@
-//! Rounds of a row: Causeway and each peer, with the floor before each and after the last.
+//! Rounds of a row: Causeway and each peer, with the floor before and after each figure.
 //!
 //! On shared machines the two cores move near each other or far apart, many times a minute, and
-//! communication between them takes up to five times as long when they are far. Causeway and the
-//! peers are therefore compared within a round, not across rounds. A figure during which the floor
-//! moved is measured again at once; a round whose floor moved nevertheless is discarded and
-//! repeated; and each figure starts, within limits, when the cores are near.
+//! communication between them takes longer when they are far. Causeway and the peers are therefore
+//! compared within a round, not across rounds. A figure during which the floor moved is measured
+//! again at once, at most [`TRIES`] (4) times in all; a round in which the floor moved nevertheless
+//! is discarded and repeated; and each figure starts, within limits, when the cores are near.
 //!
-//! [`crate::row`] makes the rounds of each row, in the main thread. A figure is tried at most
-//! [`TRIES`] (4) times; at the limit of repetitions a round counts although the floor moved in it,
-//! which the row records. A peer that fails is left out of the later rounds, with the reason; a
-//! failure of Causeway's side ends the row.
+//! [`crate::row`] makes the rounds of each row, in the main thread. A row repeats at most as many
+//! rounds as it has runs: at that limit a round counts although the floor moved in it, which the
+//! row records. Short runs, and rows that accept a floor that moves, repeat nothing. A peer that
+//! fails is left out of the later rounds, with the reason; a failure of Causeway's side, and a
+//! signal, end the row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,19 +23,20 @@ use crate::stats::Spread;
 
 /// Floors that differ by more than this factor are of different core placements.
 const DRIFT: f64 = 1.4;
-/// Cores are near while the floor is within this factor of the best floor of this run.
+/// Cores are near while the floor is within this factor of the best floor of this row.
 const NEAR: f64 = 1.6;
-/// Samples of the floor before a round, and the pause between them, until the cores are near.
+/// Samples of the floor before a figure, after the first, until the cores are near.
 const SAMPLES: usize = 12;
 /// Measurements for each sample.
 const MEASUREMENTS_PER_SAMPLE: usize = 3;
+/// Pause between two samples.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Cores with a shared cache transfer a line within this time. A row whose aim requires such cores
+/// Cores with a shared cache transfer a line within this time. A row with an aim for such cores
 /// waits longer for them.
 const NEAR_US: f64 = 0.1;
-/// Samples per row, for each of its rounds.
+/// Vain samples in which a row waits for such cores, for each of its runs.
 const NEAR_SAMPLES: usize = 120;
-/// Attempts at a figure until the floor is the same before and after it.
+/// Most attempts at a figure until the floor is the same before and after it.
 const TRIES: usize = 4;
 
 /// Requirements of a row.
@@ -53,7 +55,7 @@ pub struct Rounds {
     floors: Vec<f64>,
     peers: BTreeMap<String, Vec<f64>>,
     ratios: BTreeMap<String, Vec<f64>>,
-    /// Peers without a figure, with the reason.
+    /// Peers that failed, with the reason; figures of rounds before the failure are kept.
     pub left_out: BTreeMap<String, String>,
     /// Number of discarded rounds.
     pub discarded: usize,
@@ -69,8 +71,8 @@ struct Round {
     floors: Vec<f64>,
 }
 
-/// Measures a figure, again while the floor moves; appends the floors before and after it to
-/// `floors`.
+/// Measures a figure, again while the floor moves and tries remain; appends the floors before and
+/// after the last try to `floors`.
 fn figure(
     effort: &Effort,
     required: Requirements,
@@ -104,7 +106,7 @@ impl Rounds {
     /// figure, above 1 where Causeway is better.
     ///
     /// # Errors
-    /// When Causeway cannot be measured.
+    /// Causeway cannot be measured, or a signal ended the run.
     pub fn make(
         effort: &Effort,
         required: Requirements,
@@ -184,7 +186,7 @@ impl Rounds {
         Spread::of(self.ours.clone())
     }
 
-    /// Returns the floors of every round.
+    /// Returns the floors of every round that counts.
     pub fn floors(&self) -> Spread {
         Spread::of(self.floors.clone())
     }
@@ -225,8 +227,8 @@ fn floor_us() -> f64 {
     (0..MEASUREMENTS_PER_SAMPLE).map(|_| floor::cache_line_us()).fold(f64::INFINITY, f64::min)
 }
 
-/// Samples the floor until `is_it` accepts it or `samples` were taken; returns the last
-/// sample.
+/// Samples the floor until `is_it` accepts it, at most `samples` times after the first; returns the
+/// last sample.
 fn sample_floor(samples: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bool) -> f64 {
     let mut now = measure();
     for _ in 0..samples {
@@ -241,7 +243,7 @@ fn sample_floor(samples: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bo
 
 /// Detection of near cores.
 struct NearDetector {
-    /// The best floor so far.
+    /// The best floor of the row so far.
     best: f64,
     /// Remaining samples, in this row, for cores that share a cache.
     samples: usize,

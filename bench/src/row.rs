@@ -1,12 +1,12 @@
 //! A row: its measurement, its peers, and its aims.
 //!
-//! The modules of `rows` build [`Plan`]s, and `report` measures each into a [`Row`], which is
-//! written as JSON. A measurement is a function that returns a figure for each run, or the reason
+//! The modules of `rows` build [`Plan`]s, and `report` measures each into a [`Row`], which it
+//! writes as JSON. A measurement is a function that returns a figure for each run, or the reason
 //! why there is none; `rounds` asks for one run at a time. Ratios compare the figures of one round,
 //! and are above 1 where Causeway is better; whether more or less is better follows from the unit.
-//! A row names its kind of guest ([`Guest`]) and never mixes kinds. An aim is met or missed, or has
-//! no figure where its peer is left out; a missed aim is no error. The JSON of a row is read again
-//! by `progress`, for its time, and by people; a field that is added later is absent in files of
+//! A row names the kind of guest of Causeway's side ([`Guest`]). An aim is met or missed, or has no
+//! figure where its peer is left out; a missed aim is no error. The JSON of a row is read again by
+//! `progress`, for its time, and by people; a field that is added later is absent in files of
 //! earlier runs.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ use crate::stats::Spread;
 /// Driver of Causeway's side of a row. A row never mixes kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Guest {
-    /// A process with the native front end: rings and notifications as a guest's, no exits.
+    /// Processes of the host: the native front end, with rings and notifications as a guest's, a
+    /// native driver, or an application (MX, MPI); no exits.
     #[serde(rename = "native front end")]
     Native,
     /// A virtual processor without a kernel: real memory slots, doorbells and exits.
@@ -75,12 +76,12 @@ pub struct Verdict {
     pub met: bool,
 }
 
-/// The floor around a row: half round trip of a cache line between the two cores.
+/// The floor around the figures of a row: half a round trip of a cache line between the two cores.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Floor {
     /// Unit of the floor.
     pub unit: &'static str,
-    /// Before and after every round.
+    /// Before and after every figure of the rounds that count.
     #[serde(flatten)]
     pub spread: Spread,
 }
@@ -98,11 +99,12 @@ pub struct Row {
     pub more_is_better: bool,
     /// Causeway's figure.
     pub ours: Spread,
-    /// The floor before and after each round.
+    /// The floor before and after each figure.
     pub floor: Floor,
     /// Rounds discarded because the floor moved in them.
     pub rounds_discarded: usize,
-    /// Rounds that count although the floor moved: the limit of repetitions was reached.
+    /// Rounds that count although the floor moved: the limit of repetitions was reached. 0 for a
+    /// row that accepts such rounds.
     pub rounds_unsteady: usize,
     /// The peers' figures.
     pub peers: BTreeMap<String, Spread>,
@@ -111,7 +113,7 @@ pub struct Row {
     pub ratios: BTreeMap<String, f64>,
     /// Spread of the ratios over the rounds.
     pub ratio_spreads: BTreeMap<String, Spread>,
-    /// Peers without a figure, with the reason.
+    /// Peers that failed, with the reason; figures of rounds before the failure are kept.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, String>,
     /// Results of the aims.
@@ -122,7 +124,7 @@ pub struct Row {
     pub note: &'static str,
     /// Time of the measurement, in seconds.
     pub seconds: f64,
-    /// Runs per figure.
+    /// Rounds, each with one run of every figure.
     pub runs: usize,
     /// Whether the runs were short, so that the figures are not representative.
     pub quick: bool,
@@ -195,7 +197,7 @@ impl Plan {
         Self { required: Requirements { steady: false, ..self.required }, ..self }
     }
 
-    /// Waits for cores that share a cache: for aims that are for such cores.
+    /// Waits, within a limit, for cores that share a cache: for aims that are for such cores.
     pub fn near_cores(self) -> Self {
         Self { required: Requirements { near: true, ..self.required }, ..self }
     }

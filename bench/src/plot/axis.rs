@@ -1,14 +1,14 @@
 //! Axes: the scale, its range, and its ticks.
 //!
 //! `super` makes a vertical axis of the values and a horizontal one of the parameters of a plot.
-//! Values that are not finite or not above zero do not count; without any the range is from 1 to 1,
-//! and nothing fails. A vertical axis is logarithmic from a ratio of [`LOG_Y`] (50) on, a
-//! horizontal one from [`LOG_X`] (8) on. The functions are pure: they draw nothing.
+//! Values that are not finite or not above zero do not count for the range; without any the values
+//! range from 1 to 1, and nothing fails. A vertical axis is logarithmic from a ratio of [`LOG_Y`]
+//! (50) on, a horizontal one from [`LOG_X`] (8) on. The functions are pure: they draw nothing.
 
 /// Ratio of the largest to the smallest value from which the vertical axis is logarithmic: with a
 /// linear axis the small values would lie on the frame.
 const LOG_Y: f64 = 50.0;
-/// The same for the horizontal axis, on which sizes double.
+/// The same for the horizontal axis.
 const LOG_X: f64 = 8.0;
 /// Number of intervals of a linear axis at most.
 const INTERVALS: f64 = 6.0;
@@ -26,8 +26,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a vertical axis for positive values: linear from zero, or logarithmic if the values
-    /// differ by decades.
+    /// Returns a vertical axis for positive values: linear from zero, or logarithmic if the largest
+    /// is at least [`LOG_Y`] times the smallest.
     pub fn vertical(values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = range(values);
         if most / least < LOG_Y {

@@ -1,12 +1,13 @@
 //! Line plots as SVG: a figure over a parameter, with markers and spreads.
 //!
 //! `plots` draws a plot for each family of rows, again after each row. The vertical axis begins at
-//! zero, or is logarithmic if the values differ by decades ([`axis`]). A whisker reaches from the
-//! smallest to the largest figure. Title, unit, direction ("higher is better") and conditions stand
-//! in the plot, so that a copied image explains itself. A series beyond the sixth repeats colours
-//! and markers. The functions are pure and write no file. Points that are not finite or not above
-//! zero are left out, and a plot in which no series has two points is `None`. Texts are escaped.
-//! Each call stands alone; `published` draws the plots of the documents in its test.
+//! zero, or is logarithmic if the values differ by a factor of 50 or more ([`axis`]). A whisker
+//! reaches from the smallest to the largest figure. Title, unit, direction ("higher is better") and
+//! conditions stand in the plot, so that a copied image explains itself. Colours repeat after six
+//! series, and markers after four. The functions are pure and write no file. Points with a value
+//! that is not finite or not above zero are left out, and a plot in which no series has two points
+//! is `None`. Texts are escaped. Each call stands alone; `published` draws the plots of the
+//! documents in its test.
 
 mod axis;
 
@@ -14,7 +15,7 @@ use std::fmt::Write;
 
 use axis::Axis;
 
-/// A point of a series; all values are above zero.
+/// A point of a series; drawn only if all values are finite and above zero.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
     /// The parameter.
@@ -49,7 +50,7 @@ pub struct Plot {
     pub unit: String,
     /// Whether more is better; otherwise less is better.
     pub more_is_better: bool,
-    /// Machine, date and number of runs, a line each.
+    /// Machine, date and number of runs, as lines below the plot.
     pub conditions: Vec<String>,
     /// The lines; the first is Causeway's.
     pub series: Vec<Series>,
