@@ -1,11 +1,12 @@
 //! A virtual machine with one processor in 64-bit user mode, without a kernel.
 //!
-//! It starts at privilege level 3 in long mode and without an interrupt table: any fault ends it.
-//! It rings doorbells by writes to addresses without memory, as drivers of PCI devices do.
+//! The processor starts at privilege level 3 in long mode and without an interrupt table: any fault
+//! ends the guest. The guest rings doorbells by writes to addresses without memory, as drivers of
+//! PCI devices do.
 //!
 //! `super` creates one machine in the guest's process and runs it in the main thread. The guest has
 //! 4 MiB of memory, in a file that is also granted to the dispatcher. An error is the system call
-//! that failed, or the fault that ended the guest; nothing is retried.
+//! that failed, or the exit that ended the guest; only a run that a signal interrupts is continued.
 
 #![allow(unsafe_code, reason = "memory slots, and an eventfd with two owners")]
 
@@ -136,7 +137,7 @@ impl Machine {
         Ok(ours)
     }
 
-    /// Runs until the guest signals the end of the run.
+    /// Runs until the guest signals the end of the run; any other exit is an error.
     pub fn run(&mut self) -> Result<(), String> {
         loop {
             match self.processor.run() {

@@ -1,13 +1,13 @@
 //! A bare KVM guest: a virtual processor in 64-bit user mode without a kernel.
 //!
 //! Its memory slots, doorbells (ioeventfd) and exits equal those of any guest; it has no kernel,
-//! takes no interrupts, and polls. The rows of `rows::bare` start it by [`Bare`]: the benchmark
-//! executes itself with [`FLAG`] as first argument, and [`serve`] runs the guest in that process
-//! and takes commands as lines. An answer may take 20 s; then, and when the row ends, the process
-//! is killed, because not every /dev/kvm supports such a guest. A failure is the reason for which
-//! the row is left out. The guest attaches to two net ports by vhost-user, as a VMM would, with the
-//! frontend's end of [`causeway_attach::native`] ([`Client`]). No causewayd runs: the ports are
-//! those of the dispatcher in the benchmark's process (`rig`).
+//! takes no interrupts, and polls. The rows of `rows::bare` start it by [`Bare`] for each figure:
+//! the benchmark executes itself with [`FLAG`] as first argument, and [`serve`] runs the guest in
+//! that process and takes commands as lines. An answer may take 20 s; then, and when the figure
+//! ends, the process is killed, because not every /dev/kvm supports such a guest. A failure is the
+//! reason for which the row is left out. The guest attaches to two net ports by vhost-user, as a
+//! VMM would, with the frontend's end of [`causeway_attach::native`] ([`Client`]). No causewayd
+//! runs: the ports are those of the dispatcher in the benchmark's process (`rig`).
 
 mod machine;
 mod payload;
@@ -48,7 +48,7 @@ const NET_HEADER: usize = 12;
 /// VIRTQ_DESC_F_WRITE.
 const WRITE: u16 = 2;
 
-/// Initialises a ring: entry `i` names buffer `i` of `bytes`.
+/// Initialises a ring: entry `i` names buffer `i`, of `len` bytes. No entry is available yet.
 fn fill(
     memory: &std::fs::File,
     ring: u64,
@@ -143,8 +143,8 @@ impl Guest {
         written.map_err(|e| e.to_string())
     }
 
-    /// Sends `count` frames, at most 128 of them in flight and `burst` made available at a time;
-    /// returns seconds and doorbells.
+    /// Sends `count` frames, at most 128 of them in flight and at most `burst` made available at a
+    /// time; returns seconds and the doorbells of both rings.
     fn frames(&mut self, count: u64, burst: u64) -> Result<(f64, u64), String> {
         self.frames += count;
         self.set(at::TARGET, self.frames)?;
@@ -172,7 +172,8 @@ impl Guest {
 }
 
 /// Runs the guest until its input ends. Commands: `frames COUNT BURST`, `bells COUNT`; answers:
-/// `ok` with figures, or `no` with a reason. A number that is absent or invalid is 1.
+/// `ok` with figures, or `no` with a reason. A number that is absent or invalid is 1, and a line
+/// without `frames` counts as `bells`.
 pub fn serve() -> ExitCode {
     pin(CLIENT);
     let paths: Vec<String> = std::env::args().skip(2).collect();
@@ -220,8 +221,8 @@ impl Bare {
         }
     }
 
-    /// Sends `count` frames of 64 B from the first port to the second, `burst` made available at a
-    /// time; returns seconds. A burst above 128 counts as 128.
+    /// Sends `count` frames of 64 B from the first port to the second, at most `burst` made
+    /// available at a time; returns seconds. A burst above 128 counts as 128.
     pub fn frames_s(&mut self, count: u64, burst: u64) -> Result<f64, String> {
         let figures = self.ask(&format!("frames {count} {burst}"))?;
         let seconds = figures.split_whitespace().next().and_then(|w| w.parse().ok());

@@ -1,13 +1,14 @@
 //! The bare guest's program: position-independent, without a stack.
 //!
-//! It drives two devices: it sends frames by the transmit ring of the first device and takes them
-//! from the receive ring of the second. Every ring has 256 entries, and entry `i` always names
-//! buffer `i`; the backend uses buffers in order, so that two counters are the complete state.
-//! `rdi` points to the parameters.
+//! The program drives two devices: it sends frames by the transmit ring of the first device and
+//! takes them from the receive ring of the second. A number is written into each frame before it is
+//! sent, and read from each frame that arrives. Every ring has 256 entries, and entry `i` always
+//! names buffer `i`; the backend uses buffers in order, so that two counters are the complete
+//! state. `rdi` points to the parameters.
 //!
 //! `super` copies the code into guest memory, writes the parameters ([`at`]), and runs the machine
-//! until the program writes to [`EXIT`]. The program checks nothing: a frame that the backend drops
-//! lets it poll until the process is killed.
+//! until the program writes to [`EXIT`]; the next run continues behind that write. The program
+//! checks nothing: a frame that the backend drops lets it poll until the process is killed.
 
 #![allow(unsafe_code, reason = "the only way to have machine code of our own")]
 
@@ -27,13 +28,14 @@ pub mod at {
     /// Guest addresses: available and used ring of the sender, then of the receiver; buffers of the
     /// sender (128 bytes apart), then of the receiver (2048 bytes apart).
     pub const RINGS: u64 = 0;
-    /// Number of frames, counted from the start of the guest, at which the run ends.
+    /// Number of frames, counted from the start of the guest, at which the run ends; in mode 1,
+    /// doorbells of this run.
     pub const TARGET: u64 = 48;
-    /// Frames made available at a time.
+    /// Most frames made available at a time.
     pub const BURST: u64 = 56;
     /// Maximum frames in flight.
     pub const WINDOW: u64 = 64;
-    /// Doorbells rung, counted by the guest.
+    /// Doorbells rung in mode 0, counted by the guest; the host sets it to 0 before a run.
     pub const RUNG: u64 = 88;
     /// 0: frames; 1: ring the doorbell of the idle rings, TARGET times.
     pub const MODE: u64 = 112;
