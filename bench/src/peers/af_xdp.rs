@@ -1,10 +1,10 @@
 //! As [`super::frames`], with AF_XDP in native mode: the possible gain of an AF_XDP carrier.
 //!
 //! Rows of messages between hosts compare with it. The program `af_xdp.c` is compiled on the
-//! machine and started at both ends of a veth pair, each in a namespace and pinned to its core. An
-//! end may take 60 s to be ready, and 60 s to answer; both are killed then. Without a compiler,
-//! libxdp's headers or root, the peer is left out with the reason. A failed run is not repeated.
-//! The benchmark waits in the thread of the row.
+//! machine and started at both ends of a veth pair, each in a namespace: for a stream on two cores,
+//! for round trips both on one. An end may take 60 s to be ready, and 60 s to answer; both are
+//! killed then. Without a compiler, the kernel's headers or root, the peer is left out with the
+//! reason. A failed run is not repeated. The benchmark waits in the thread of the row.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
 const SOURCE: &str = include_str!("af_xdp.c");
-/// Length of the shortest frame, and of an MXoE frame with 4 KiB of data.
+/// Length of the shortest frame, and of an Ethernet frame with 4 KiB of data.
 const LENS: [usize; 2] = [60, 4096 + 14];
-/// Time limit of a run.
+/// Time limit of an end to be ready, and of its answer.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Roles of the two ends.
@@ -70,7 +70,7 @@ pub fn xdp_round_us(effort: &Effort) -> Result<Vec<f64>, String> {
     each(effort, Roles { near, far, len, count, spin: false, near_says: true })
 }
 
-/// A stream of frames with 4 KiB of data each, in Gbit/s received.
+/// A stream of frames with 4 KiB of data each, in Gbit/s received, Ethernet headers included.
 pub fn xdp_gbits(effort: &Effort) -> Result<Vec<f64>, String> {
     let (near, far, len, count) = ("source", "sink", LENS[1], 200_000);
     each(effort, Roles { near, far, len, count, spin: true, near_says: false })

@@ -1,10 +1,11 @@
 //! Bare frames over a veth pair between two namespaces: the cost of `AF_PACKET` itself.
 //!
 //! Rows of messages between hosts compare with it, because MXoE uses the same sockets. Both ends
-//! are threads of the benchmark in two namespaces; each polls on its own core, or sleeps. A
-//! receiver of a stream gives up after 5 s without a first frame, or 100 ms without a further one,
-//! and the figure is then that of the frames that arrived. A round trip fails if its frame is lost,
-//! after 20 s ([`super::wait`]). Needs root; otherwise the peer is left out with the reason.
+//! are threads of the benchmark in two namespaces; each polls on its own core, or sleeps, on its
+//! own core or both on one. A stream ends 100 ms after its last frame, and its figure is that of
+//! the frames that arrived, up to the last; without a first frame within 5 s the figure fails. A
+//! round trip fails if its frame is lost, after 20 s ([`super::wait`]). Needs root; otherwise the
+//! peer is left out with the reason.
 
 use std::time::{Duration, Instant};
 
@@ -82,15 +83,16 @@ pub fn frame_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Bytes of data in each frame of a stream, as in MXoE.
+/// Bytes of data in each frame of a stream of shorter frames.
 pub const DATA: usize = 4096;
-/// Buffer size of a socket in each direction, in bytes.
+/// Size of the sender's and of the receiver's socket buffer, in bytes.
 const HELD: usize = 4 << 20;
-/// Time without a frame after which the receiver gives up: before the first frame, and after it.
+/// Time without a frame after which the receiver ends: before the first frame, and after it.
 const QUIET: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(100)];
 
-/// A stream of frames of `data` bytes each, at most 8 KiB, in Gbit/s received. Sends are batched in
-/// one system call, receives use the packet ring; each end polls on its own core.
+/// A stream of `total` bytes in frames of `data` bytes each, at most 8 KiB, in Gbit/s of data
+/// received. A system call sends up to [`FRAMES_PER_CALL_MAX`] frames, receives use the packet
+/// ring; each end polls on its own core.
 pub fn frame_gbits(effort: &Effort, total: u64, data: usize) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     for host in 0..2 {

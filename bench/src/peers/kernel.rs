@@ -1,12 +1,12 @@
-//! The host kernel's path: two network namespaces, connected by a bridge and two veth pairs. Both
-//! include the kernel's protocol stack.
+//! The host kernel's path: two network namespaces, connected by two veth pairs and a bridge in a
+//! third. The figures of TCP and UDP include the kernel's protocol stack.
 //!
 //! Rows of Ethernet frames compare with it. Sender and receiver are threads of the benchmark, each
 //! in its namespace and on its core; they use TCP or UDP sockets, while Causeway's row moves frames
 //! without a protocol stack. UDP datagrams that are lost do not count. Needs root; otherwise the
 //! peer is left out with the reason.
 //!
-//! Receivers have 200 ms to listen, and a stream ends if its sender does not connect or send for
+//! Receivers have 200 ms to listen, and a stream fails if its sender does not connect or send for
 //! 20 s ([`super::tcp`]). The namespaces are removed at the end of each measurement.
 
 use std::net::UdpSocket;

@@ -1,13 +1,14 @@
-//! Other messaging between processes of a host by shared memory: UCX, as packaged by Debian.
+//! Other messaging between processes of a host: UCX, as packaged by Debian, with the transports
+//! that it chooses itself.
 //!
 //! `rows::messages` compares with UCX's own benchmark program (`ucx_perftest`), which is started
-//! twice, as server and client on the two cores, and whose output is parsed. The server has 300 ms
-//! to listen. A missing program, a client that fails, or output without the expected column leaves
-//! the peer out with the reason. Nothing is installed.
+//! twice, as server and client on the two cores; its output is parsed. The server has 300 ms to
+//! listen. A missing program, a client that fails, or output without the expected column leaves the
+//! peer out with the reason. Nothing is installed.
 //!
 //! The server is killed when the client has ended, with or without success. A client that hangs is
-//! killed after 5 minutes ([`run`]), and the peer is left out. Each function returns a value for each run of the
-//! [`Effort`], or the first error; `rounds` asks for one run at a time.
+//! killed after 5 minutes ([`run`]), and the peer is left out. Each function returns a value for
+//! each run of the [`Effort`], or the first error; `rounds` asks for one run at a time.
 
 use std::net::TcpListener;
 use std::path::PathBuf;

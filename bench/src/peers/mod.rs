@@ -3,8 +3,9 @@
 //! The rows (`rows`) name a peer's function beside Causeway's; `rounds` calls it in each round. A
 //! missing program, a missing privilege or a failed run is an error with the reason, and the row
 //! stands without the peer. Programs are children that end with the benchmark ([`process`]), with
-//! files in temporary folders. Waits of a peer end after their limits ([`wait`], [`process`]). Peers run on the cores that Causeway's dispatcher and clients use in
-//! the same row.
+//! files in temporary folders. Waits of a peer end after their limits ([`wait`], [`process`]),
+//! except those of [`streams`]. Peers run on the cores that Causeway's dispatcher and clients use
+//! in the same row, except TCP between two hosts ([`underlay`], [`overlay`]), which has one core.
 
 pub mod af_xdp;
 pub mod frames;

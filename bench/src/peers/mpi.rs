@@ -1,11 +1,12 @@
 //! MPI programs, by Debian's Open MPI, over each available transport.
 //!
 //! `rows::mpi` measures with it Causeway's provider and its peers, by the same two ranks on two
-//! cores: a ping-pong program that is compiled on the machine, and HPCC. `mpirun` and the ranks are
-//! child processes; a run may take 120 s (`--timeout`). A failed or unparsable run is the reason
-//! for which the row or the peer is left out. Parameters (MCA) select the transport by name,
-//! because Open MPI falls back to another without an error. Two hosts are namespaces, for which
-//! root is needed. The benchmark waits in the thread of the row; a failed run is not repeated.
+//! cores: a ping-pong program that is compiled on the machine, and HPCC. `rows::messages` compares
+//! with Open MPI's shared memory. `mpirun` and the ranks are child processes; a run may take 120 s
+//! (`--timeout`). A failed or unparsable run is the reason for which the row or the peer is left
+//! out. Parameters (MCA) select the transport by name, because Open MPI falls back to another
+//! without an error. Two hosts are namespaces, for which root is needed. The benchmark waits in the
+//! thread of the row; a failed run is not repeated.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ pub struct Transport<'a> {
     pub causeway: Option<([&'a Path; 2], PathBuf)>,
 }
 
-/// Compiles the test program into `folder`.
+/// Compiles the test program into `folder`. Any failure counts as Open MPI not being installed.
 fn compiled(folder: &Folder) -> Result<PathBuf, String> {
     let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
     std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
@@ -143,7 +144,8 @@ fn two_ranks(over: &Transport<'_>, program: &Path, words: &[&str]) -> Command {
 }
 
 /// Returns a figure of HPCC's latency and bandwidth test, by its name in the summary, between two
-/// ranks on two cores.
+/// ranks on two cores. Each run is a whole HPCC of small size; the run fails if HPCC's own check
+/// does.
 pub fn hpcc(effort: &Effort, over: &Transport<'_>, name: &str) -> Result<Vec<f64>, String> {
     let program = Path::new("/usr/bin/hpcc");
     if !program.exists() {

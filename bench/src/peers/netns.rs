@@ -1,9 +1,10 @@
 //! Network namespaces: creation, entry and removal.
 //!
-//! Peers and rows with two hosts create [`Namespaces`], named after the benchmark's process, by `ip
-//! netns`; a thread that enters one stays there until it ends. Root is needed; otherwise the error
-//! of `ip` is the reason for which a row or peer is left out. The namespaces are removed on drop,
-//! and those of a killed benchmark by the next run (`sweep`).
+//! Peers and rows with two hosts, and the peer with a bridge (`kernel`), create [`Namespaces`],
+//! named after the benchmark's process, by `ip netns`; a thread that enters one stays there until
+//! it ends. Root is needed; otherwise the error of `ip` is the reason for which a row or peer is
+//! left out. The namespaces are removed on drop, and those of a killed benchmark by the next run
+//! (`sweep`).
 
 use std::fs::File;
 use std::os::fd::AsFd;

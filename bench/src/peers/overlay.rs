@@ -2,12 +2,13 @@
 //! Ethernet frames over UDP.
 //!
 //! Rows of links compare with them. Each host is a namespace; the overlay's programs run there as
-//! child processes with configurations in a temporary folder, and TCP runs over their tap devices.
-//! Both ends must reach each other within 60 s; a stream that stalls for 20 s fails ([`super::tcp`]). A
-//! missing program or privilege leaves the peer out with the reason. The programs end and the
-//! folder is removed after the measurement. n2n's package requires a cipher; tinc is measured with
-//! and without. A program that fails or does not come up is the reason, too. The benchmark waits in
-//! the thread of the row.
+//! child processes, tinc's with configurations in a temporary folder, and TCP runs over their tap
+//! devices. Programs and TCP of both hosts inherit the core of the row's thread
+//! ([`CLIENT`](crate::pin::CLIENT)). Both ends must reach each other within 60 s; a stream that
+//! stalls for 20 s fails ([`super::tcp`]). A missing program or privilege, or a program that fails
+//! or does not come up, leaves the peer out with the reason. The programs end and the folder is
+//! removed after the measurement. n2n's package requires a cipher; tinc is measured with and
+//! without. The benchmark waits in the thread of the row.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;

@@ -3,8 +3,9 @@
 //!
 //! Rows of frames compare with its forwarding between two vhost-user ports, driven by the same
 //! generator as Causeway (`testpmd`, or the native frontend). The switch polls on the dispatcher's
-//! core. It is started for each figure and has 60 s to come up; without Debian's package, or enough
-//! memory (2,560 MiB), the peer is left out with the reason. Both processes end on drop.
+//! core. The switch is started for each figure, and each step of the start may take 60 s; without
+//! Debian's package, or enough memory (2,560 MiB), the peer is left out with the reason. Both
+//! processes are killed, and the folder is removed, on drop.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,7 +91,7 @@ impl Ovs {
         [self.folder.file("v0"), self.folder.file("v1")]
     }
 
-    /// Waits until both ports have a guest.
+    /// Waits until both ports have a guest, at most 60 s.
     fn wait_up(&self) -> Result<(), String> {
         let up = |port| ["--", "wait-until", "Interface", port, "link_state=up"];
         self.set(&[up("v0"), up("v1")].concat()).map(drop)
@@ -106,7 +107,8 @@ fn own_folders(name: &str, folder: &Path) -> Command {
     command
 }
 
-/// Frames per second through a bridge with two ports, with address learning.
+/// Frames per second through a bridge with two ports, with address learning, in millions; both
+/// directions together.
 pub fn forwarding(effort: &Effort, traffic: &Traffic) -> Result<Vec<f64>, String> {
     let ovs = Ovs::start()?;
     let [a, b] = ovs.sockets();

@@ -1,10 +1,14 @@
 //! Child processes: start, line-based communication, guaranteed termination.
 //!
-//! All peers and inner processes start by [`command`], through `setpriv --pdeathsig KILL`, so that
-//! the kernel ends them with the benchmark. [`Program`] reads the output's lines in a thread of its
-//! own; a wait for a line ends after its time limit, or with the program, with a reason as text. A
-//! program that is not installed is such a reason. A command that [`run`] starts is killed after
-//! [`LIMIT`] (5 minutes). [`Folder`] is removed on drop, and after a kill by the next run (`sweep`).
+//! The peers' programs and the inner processes start by [`command`], through `setpriv --pdeathsig
+//! KILL`, so that the kernel ends them with the benchmark; some short commands, such as `ip`, start
+//! without it. [`Program`] reads the output's lines in a thread of its own; a wait for a line ends
+//! after its time limit, or with the program, with a reason as text. A command that [`run`] starts
+//! is killed after [`LIMIT`] (5 minutes). A child of a program is not killed with it.
+//!
+//! A program that is not installed ends at once, because `setpriv` cannot execute it: callers look
+//! for a program that may be absent first. [`Folder`] is removed on drop, and after a kill by the
+//! next run (`sweep`).
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +24,8 @@ pub const PREFIX: &str = "causeway-bench-";
 pub const LIMIT: Duration = Duration::from_secs(300);
 /// Interval at which the end of a program is polled.
 const POLL: Duration = Duration::from_millis(2);
-/// Time for the rest of the output of a program that has ended; a child of it may keep the pipe open.
+/// Time for the rest of the output of a program that has ended: a child of it may keep the pipe
+/// open, and the output then counts as empty.
 const REST: Duration = Duration::from_secs(5);
 
 /// A folder that is removed when dropped.
@@ -55,7 +60,8 @@ impl Drop for Folder {
     }
 }
 
-/// Returns a command for a program that ends with this process in every case.
+/// Returns a command for a program that the kernel kills when the thread that starts it ends, also
+/// if this process is killed.
 pub fn command(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(name);
@@ -77,7 +83,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `command` with its input and output connected to this process.
+    /// Starts `command` with its input and output connected to this process; its standard error is
+    /// discarded.
     pub fn start(command: &mut Command) -> Result<Self, String> {
         let name = name_of(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -109,7 +116,8 @@ impl Program {
         format!("{} ended: {why}", self.name)
     }
 
-    /// Returns the first value that `of` finds in a line of output, within `timeout`.
+    /// Returns the first value that `of` finds in a line of output, within `timeout`. Lines before
+    /// it are dropped.
     pub fn await_line<T>(
         &self,
         timeout: Duration,
@@ -148,7 +156,7 @@ impl Drop for Program {
 }
 
 /// Runs a command to its end, for at most [`LIMIT`], and returns its output. The error is the first
-/// line of its standard error.
+/// line of its standard error, or that the command did not start or end.
 pub fn run(command: &mut Command) -> Result<String, String> {
     run_within(command, LIMIT)
 }

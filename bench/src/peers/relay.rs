@@ -1,14 +1,14 @@
-//! Lower bound of any user-space overlay: a relay process on each host.
+//! Lower bound of any user-space overlay: a relay on each host.
 //!
 //! The relay forwards a guest's eventfd notification to the other host as a UDP datagram, and a
-//! received datagram to its guest as a notification. It does nothing else. Its round trip is
+//! received datagram to its guest as a notification. The relay does nothing else. Its round trip is
 //! therefore the machine's own cost of the wake-ups and datagrams that Causeway has as well: guest,
-//! process, process, guest, and back.
+//! relay, relay, guest, and back.
 //!
 //! Rows of links compare with it. Guests and relays are threads of the benchmark, each relay in the
-//! namespace of its host, so that root is needed. The waits have no limits of their own, which would
-//! cost a system call each; after 60 s all of them are woken, and the measurement fails
-//! ([`super::wait::within`]): a datagram was lost, or a relay does not run.
+//! namespace of its host, so that root is needed. The waits have no limits of their own, which
+//! would cost a system call each; 60 s after the start of a measurement all of them are woken, and
+//! it fails ([`super::wait::within`]): a datagram was lost, or a relay does not run.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};

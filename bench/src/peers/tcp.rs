@@ -1,8 +1,9 @@
-//! A TCP stream in one direction, for the peers on two hosts: [`super::kernel`], [`super::underlay`]
-//! and [`super::overlay`].
+//! A TCP stream in one direction, for the peers on two hosts: [`super::kernel`],
+//! [`super::underlay`] and [`super::overlay`].
 //!
-//! Each side is a thread in its namespace. A wait of either ends after [`QUIET`] with an error: for the
-//! connection, for bytes, and for room. A connect ends after the kernel's own time, about 130 s.
+//! Each side is a thread in its namespace. A wait of either ends after [`QUIET`] (20 s) with an
+//! error: for the connection, for bytes, and for room. A connect ends after the kernel's own time,
+//! which is longer. The content is not checked.
 
 use std::io::{Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +14,8 @@ use super::wait::{QUIET, accept, limit, timed};
 /// Bytes of a write.
 const WRITE: usize = 64 << 10;
 
-/// Accepts one connection at `address` and reads it to its end. Returns bytes per second.
+/// Accepts one connection at `address` and reads it to its end. Returns bytes per second since the
+/// connection.
 pub fn receive(address: &str) -> Result<f64> {
     let mut stream = accept(&TcpListener::bind(address)?, QUIET)?;
     limit(&stream)?;
@@ -26,7 +28,7 @@ pub fn receive(address: &str) -> Result<f64> {
     }
 }
 
-/// Connects to `address` and writes `total` bytes, with writes of 64 KiB.
+/// Connects to `address` and writes `total` bytes, rounded down to writes of 64 KiB.
 pub fn send(address: &str, total: u64) -> Result<()> {
     let mut stream = TcpStream::connect(address)?;
     limit(&stream)?;

@@ -3,14 +3,15 @@
 //! The same generator drives Causeway and the peers' switches. Each port forwards received frames
 //! to the other port, and the generator creates the first frames, so that a fixed number circulates
 //! in each direction: no frame has to be dropped, and the generator's cost is close to the minimum
-//! of a guest's driver. On split rings it receives frames by vector instructions, several at a
-//! time. It does not do so with short bursts; on packed rings it requires in-order completion,
-//! which not every switch offers. (testpmd can also generate frames continuously, but with fixed
-//! source addresses that are not those of its ports. Causeway drops such forged frames.)
+//! of a guest's driver. On split rings with bursts of 16 and more it receives frames by vector
+//! instructions, several at a time; on packed rings these would require in-order completion, which
+//! not every switch offers. (testpmd's mode `flowgen` generates frames continuously, but with a
+//! fixed source address that is not that of its port. Causeway drops such forged frames.)
 //!
-//! `rows::switch` starts the [`Generator`] on Causeway's ports and on each peer's, `ovs` and
-//! [`forwarding`] start the switches. testpmd is a child process on one core; an answer may take 20
-//! s. A missing program leaves the row or the peer out with the reason.
+//! `rows::switch` starts the [`Generator`] on Causeway's ports, and `ovs` and [`forwarding`] start
+//! it on the ports of the switches; `rows::driver` starts the switches alone. testpmd is a child
+//! process on one core; an answer may take 20 s. A missing program leaves the row or the peer out
+//! with the reason.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -96,7 +97,8 @@ impl Generator {
         self.0.write_line(&format!("start tx_first {}", (IN_FLIGHT / traffic.burst).max(1)))
     }
 
-    /// Frames per second that arrive at both ports together, in millions, for each run.
+    /// Frames per second that arrive at both ports together, in millions, for each run, after a
+    /// second of warm-up. A run without a frame is an error.
     pub fn mpps(&mut self, effort: &Effort) -> Result<Vec<f64>, String> {
         std::thread::sleep(effort.time(Duration::from_secs(1)));
         self.show()?;
@@ -163,7 +165,7 @@ impl Drop for Switch {
     }
 }
 
-/// Frames per second through testpmd's vhost forwarding.
+/// Frames per second through testpmd's vhost forwarding, in millions; both directions together.
 pub fn forwarding(effort: &Effort, traffic: &Traffic) -> Result<Vec<f64>, String> {
     let switch = Switch::start()?;
     let [a, b] = switch.sockets();

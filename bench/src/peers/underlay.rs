@@ -1,12 +1,14 @@
 //! Two hosts: network namespaces connected by a veth pair, and the kernel's own paths between them.
 //!
-//! Rows of links run Causeway's two daemons on an [`Underlay`], and compare with TCP and UDP over
-//! the bare veth pair and over the kernel's VXLAN. Both sides are threads of the benchmark that
-//! enter the namespaces. Root is needed; otherwise the row or peer is left out with the reason.
-//! Removed on drop; several may exist at a time, with namespaces of their own.
+//! Rows between hosts run Causeway's two dispatchers on an [`Underlay`], and compare with TCP and
+//! UDP over the bare veth pair and over the kernel's VXLAN; other peers (`frames`, `af_xdp`,
+//! `relay`, `overlay`, `mpi`) run on one, too. Both sides are threads of the benchmark that enter
+//! the namespaces. The ends of UDP are pinned ([`Ends`]); those of TCP are not, and inherit the
+//! core of the row's thread, [`CLIENT`]. Root is needed; otherwise the row or peer is left out with
+//! the reason. Removed on drop; several may exist at a time, with namespaces of their own.
 //!
 //! Receivers have 200 ms to listen. A wait ends after 20 s with an error ([`super::wait`]): for a
-//! datagram of a round trip that was lost, or for a sender that does not connect.
+//! datagram of a round trip that was lost, or for a sender that does not connect or send.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -43,7 +45,7 @@ impl PeerNetwork {
 pub struct Underlay(Namespaces);
 
 impl Underlay {
-    /// Creates them, with a VXLAN device in each.
+    /// Creates them, with an end of the veth pair and a VXLAN device in each.
     pub fn new() -> Result<Self, String> {
         let spaces = Namespaces::new(&["x", "y"])?;
         let (a, b) = (spaces.name(0)?, spaces.name(1)?);
@@ -69,7 +71,8 @@ impl Underlay {
         self.0.name(host)
     }
 
-    /// Runs a function in a thread of host 0 or 1; threads that it starts are there too.
+    /// Runs a function in a thread of host 0 or 1, and waits for it; threads and processes that it
+    /// starts are there too.
     pub fn at<T: Send>(
         &self,
         host: usize,
@@ -81,7 +84,7 @@ impl Underlay {
         })
     }
 
-    /// Runs both sides concurrently; the first starts a little later.
+    /// Runs both sides concurrently: `receive` on host 1, and `send` on host 0, 200 ms later.
     pub fn both<T: Send>(
         &self,
         send: impl FnOnce() -> std::io::Result<()> + Send,
@@ -97,7 +100,7 @@ impl Underlay {
     }
 
     /// TCP from host 0 to an address of host 1, `total` bytes a run with writes of 64 KiB, in
-    /// Gbit/s.
+    /// Gbit/s; both ends on the core of the calling thread if that is pinned.
     pub fn tcp_gbits(&self, effort: &Effort, far: &str, total: u64) -> Result<Vec<f64>, String> {
         let far = format!("{far}:7001");
         effort.each(|| {
@@ -107,7 +110,7 @@ impl Underlay {
     }
 }
 
-/// TCP with writes of 64 KiB, in Gbit/s.
+/// As [`Underlay::tcp_gbits`], over a network of a new underlay.
 pub fn tcp_gbits(effort: &Effort, network: PeerNetwork) -> Result<Vec<f64>, String> {
     Underlay::new()?.tcp_gbits(effort, network.address(1), effort.rounds(3 << 30))
 }

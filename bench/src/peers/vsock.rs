@@ -1,12 +1,12 @@
-//! vhost-device-vsock: the only other daemon that connects sibling guests by vsock.
+//! vhost-device-vsock: another daemon that connects sibling guests by vsock.
 //!
 //! Causeway's native front end attaches to it as the guest, so that the same code drives both
-//! daemons. It is measured only with sizes that it supports: a packet that exceeds one receive
-//! buffer is lost.
+//! daemons. The daemon is measured only with sizes that it supports: a packet that exceeds one
+//! receive buffer is lost.
 //!
 //! `rows::sockets` starts the daemon for each figure, on the dispatcher's core, with ports for CIDs
-//! 3 and 4. The program is built by `scripts/bench-peers.sh`; without it the peer is left out with
-//! the reason. The process ends on drop.
+//! 3 and 4; their sockets must exist within 10 s. The program is built by `scripts/bench-peers.sh`;
+//! without it the peer is left out with the reason. The process ends on drop.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use causeway_attach::native::{VsockOptions, VsockPort};
 use super::process::{Folder, Program, command, wait_for};
 use crate::pin::SERVER;
 
-/// Largest write that fits its packets into receive buffers of 4 KiB.
+/// Largest write of the rows with a packet that fits into a receive buffer of 4 KiB.
 pub const WRITE_MAX: usize = 3072;
 
 /// The running daemon with ports for CIDs 3 and 4.
@@ -26,7 +26,8 @@ pub struct VhostDevice {
     folder: Folder,
 }
 
-/// Returns the program's path; scripts/bench-peers.sh puts it beside the build folder.
+/// Returns the program's path: `peers/bin` in a folder above this program, where
+/// scripts/bench-peers.sh puts it.
 fn binary() -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let built = me.ancestors().map(|dir| dir.join("peers/bin/vhost-device-vsock"));

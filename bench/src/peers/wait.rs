@@ -1,9 +1,9 @@
-//! Time limits of the peers' waits: a datagram that is lost, or a side that does not start, ends the
-//! figure with a reason, and the row stands without the peer.
+//! Time limits of the peers' waits: a datagram that is lost, or a side that does not start, ends
+//! the figure with a reason, and the row stands without the peer.
 //!
-//! The peers' threads call these functions. A limit of a socket (`SO_RCVTIMEO`) makes the kernel start
-//! a timer for each receive call that sleeps, a tenth of a microsecond. A wait that polls reads the
-//! clock once in [`POLLS`] polls.
+//! The peers' threads call these functions. A limit of a socket (`SO_RCVTIMEO`) makes the kernel
+//! start a timer for each receive call that sleeps. A wait that polls reads the clock once in
+//! [`POLLS`] (16,384) polls.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Longest wait for a datagram, a frame, a connection, or room in a stream.
+/// Longest wait for a datagram, a frame, a connection, or bytes or room in a stream.
 pub const QUIET: Duration = Duration::from_secs(20);
 /// Longest time of a measurement without a limit for each wait.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -25,7 +25,8 @@ fn late(limit: Duration) -> Error {
     Error::new(ErrorKind::TimedOut, format!("nothing arrived within {limit:?}"))
 }
 
-/// Names an error of a socket with a time limit: the kernel reports the limit as `EAGAIN`.
+/// Names an error of a socket with the time limit [`QUIET`]: the kernel reports the limit as
+/// `EAGAIN`.
 pub fn timed(error: Error) -> Error {
     if error.kind() == ErrorKind::WouldBlock { late(QUIET) } else { error }
 }
@@ -80,8 +81,8 @@ impl Polls {
     }
 }
 
-/// Runs `work`, and calls `expire` in another thread if it lasts longer than `limit`: `expire` wakes
-/// the waits of `work`, which then end with an error.
+/// Runs `work`, and calls `expire` in another thread if it lasts longer than `limit`: `expire` must
+/// wake the waits of `work`, which then end with an error.
 pub fn within<T>(limit: Duration, expire: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (done, ended) = channel::<()>();
