@@ -3,8 +3,9 @@
 //! `contain` creates an attacker by one of [`ALL`] on a port of the rig and runs its steps in a
 //! thread of its own, while other ports are measured (`isolation` measures `tenants`). The
 //! attackers use the vhost-user protocol or the native frontend as a hostile guest or VMM could. A
-//! step that no longer reaches the daemon returns false and is repeated; the daemon closes ports of
-//! attackers, which then connect again. No attack leaves the machine.
+//! step that no longer reaches the daemon returns false and is repeated. Attackers connect again if
+//! the daemon closes the connection, except the flood of forged frames, which stays attached. An
+//! attacker that cannot attach is an error. No attack leaves the machine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -57,7 +58,7 @@ fn broken_setup(rig: &Rig, group: &str) -> Result<Attack, String> {
     }))
 }
 
-/// Sends frames with a forged source address as fast as possible.
+/// Sends frames with a victim's address as source as fast as possible, up to 64 a step.
 fn forged(rig: &Rig, group: &str) -> Result<Attack, String> {
     let mut port: NetPort = rig.net_in(group, ATTACKER, false, options(64));
     let forged = frame(mac(1), mac(2), 64);
@@ -86,7 +87,7 @@ const RING: RingAddresses = RingAddresses {
     log: 0,
 };
 
-/// Returns a memory file with a split ring whose only chain points outside of it.
+/// Returns a memory file with a split ring; its only chain points outside of it.
 fn malformed_memory() -> Result<std::fs::File, String> {
     let fd = rustix::fs::memfd_create("attacker", rustix::fs::MemfdFlags::CLOEXEC);
     let file = std::fs::File::from(fd.map_err(|e| e.to_string())?);
@@ -99,7 +100,7 @@ fn malformed_memory() -> Result<std::fs::File, String> {
 }
 
 /// Starts the transmit queue over the malformed chain, rings once, and waits until the daemon
-/// closes the connection.
+/// closes the connection, at most 100 ms. Returns whether it did.
 fn submit(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<()> {
     let client = running(path, memory, bell)?;
     rustix::io::write(bell, &1_u64.to_ne_bytes()).ok()?;
@@ -121,7 +122,7 @@ fn malformed(rig: &Rig, group: &str) -> Result<Attack, String> {
     Ok(Box::new(move || submit(&path, &memory, &bell).is_some()))
 }
 
-/// Attaches with an empty transmit queue.
+/// Attaches, and starts the transmit queue in `memory`.
 fn running(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<Client> {
     let mut client = Client::connect(path).ok()?;
     client.set_features(VERSION_1).ok()?;
@@ -130,7 +131,7 @@ fn running(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<Client
     Some(client)
 }
 
-/// Runs steps of an attack from a port whose queue runs; reconnects when the port is closed.
+/// Runs steps of an attack from a port with a running queue; reconnects when the port is closed.
 fn while_running(
     rig: &Rig,
     group: &str,

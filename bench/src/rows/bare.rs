@@ -4,7 +4,7 @@
 //! The guest (`crate::bare`) runs in a process of its own and is attached to two ports of the rig's
 //! dispatcher, which polls on the other core. The doorbell is compared with that of a process (a
 //! write to an eventfd). Where /dev/kvm is missing or cannot run the guest, the rows are left out
-//! with the reason; each answer may take 20 s. The guest does not read the frames that arrive; a
+//! with the reason; each answer may take 20 s. The guest writes and reads 8 bytes of each frame; a
 //! frame that the dispatcher drops stops it until an answer is overdue.
 
 use std::os::fd::AsFd;

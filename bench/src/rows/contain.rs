@@ -4,11 +4,11 @@
 //! and in another group in rows of sockets. In both cases a single dispatcher serves all.
 //!
 //! The victims' rate is relative to the processor time of their own thread, which polls: while the
-//! dispatcher serves the attacker, they poll without progress. An attacker that shares their core,
-//! for lack of a third core, therefore does not count as an attack by itself; in control phases it
-//! only consumes processor time. A lost frame of a victim delays the victim by 300 ms, and so
-//! counts against the attack. A lost packet of the socket rows, which stalls their stream for 5 s,
-//! and an attack of which no step reaches the daemon fail the row.
+//! dispatcher serves the attacker, they poll without progress. An attacker that shares their core
+//! therefore does not count as an attack by itself; in control phases it only consumes processor
+//! time. A lost frame of a victim delays the victim by 300 ms, and so lowers the rate of its phase.
+//! A lost packet of the socket rows, which stalls their stream for 5 s, and an attack of which no
+//! step reaches the daemon in a run, fail the row.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,8 @@ pub(super) fn thread_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the core of attackers: a third core where there is one.
+/// Returns the core of attackers: a third core if the calling thread may use more than two. A
+/// thread that inherits the pin of the row's thread may use one, and gets [`CLIENT`].
 pub(super) fn attackers_core() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores > 2 {
@@ -67,7 +68,8 @@ fn packets(rig: &Rig) -> Result<Cross, String> {
 }
 
 /// Returns the victims' rate during an attack, as a share of their rate without. Phases alternate
-/// many times a run: on a machine whose cores move, each rate varies by more than any attack costs.
+/// many times a run: on a machine with cores that move, each rate varies by more than any attack
+/// costs.
 fn share(
     effort: &Effort,
     victims: fn(&Rig) -> Result<Cross, String>,

@@ -1,10 +1,11 @@
-//! The copy, the basis of every path: from one guest's memory into another's, compared with
-//! `memcpy` of private memory and with two copies through a buffer; in cache, and out of cache.
+//! The copy, the basis of the paths between guests: from one guest's memory into another's,
+//! compared with `memcpy` of private memory and with two copies through a buffer; in cache, and out
+//! of cache.
 //!
 //! The rows call `causeway_memory` in the benchmark's thread, without a dispatcher, ports or checks
 //! of headers: two maps of memory files stand for two guests. The figures are therefore upper
-//! bounds of what any path can carry. 1 GiB is copied for a figure; an error is a memory file that
-//! the host refuses.
+//! bounds of a path that copies pieces of that length in one thread. 1 GiB is copied for a figure,
+//! less with `--quick`; an error is a memory file that the host refuses.
 
 use std::hint::black_box;
 use std::os::fd::AsFd as _;
@@ -57,8 +58,8 @@ fn gb_s(
     })
 }
 
-/// Copies directly from one guest into the other. The destination begins `ahead` bytes further in its
-/// page than the source.
+/// Copies directly from one guest into the other. The destination begins `ahead` bytes further in
+/// its page than the source.
 fn copy_directly(
     effort: &Effort,
     len: usize,

@@ -4,9 +4,10 @@
 //!
 //! The front end does the minimum of a guest's driver: it does not write frames before sending or
 //! read received frames. A switch therefore waits for it less than for DPDK's generator
-//! ([`switch`](super::switch)). The content is not checked; frames are counted, and a figure
-//! without progress fails with a reason. A peer that is not installed has no column, with the
-//! reason. Both ends are in the thread of the row.
+//! ([`switch`](super::switch)). Packed rings are requested in their rows; a switch that does not
+//! offer them runs split rings. The content is not checked; frames are counted, and a figure with a
+//! lost frame, or without progress for 300 ms, fails with a reason. A peer that is not installed
+//! has no column, with the reason. Both ends are in the thread of the row.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ struct Direction {
 }
 
 impl Direction {
-    /// Sends a burst, if as many frames have arrived; takes received frames.
+    /// Sends at most a burst, if a burst more does not exceed [`IN_FLIGHT`]; takes received frames.
+    /// Returns whether a frame arrived.
     fn turn(
         &mut self,
         from: &mut NetPort,

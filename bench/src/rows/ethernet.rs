@@ -1,12 +1,13 @@
 //! Ethernet rows of the native frontend: frames from port to port, by size, burst and number of
-//! ports, and unsegmented TSO segments.
+//! ports, and frames of 65,000 B (rows of segments).
 //!
 //! One thread is both guests, on the client's core; the rig's dispatcher forwards on the other.
 //! Received frames are counted; frames in flight count as lost if none arrives within [`LOST`] (300
 //! ms), so that a loss lowers the rate and does not end the row. Only the row of segments that stay
-//! in the buffers fails by a loss. The peers are the kernel's bridge and `memcpy`; testpmd and OVS
-//! are compared in `driver` and `switch`. Other modules of rows use [`Pair`], [`frame`] and
-//! [`options`]. A port that the dispatcher closed ends the benchmark with a panic.
+//! in the buffers fails by a loss. The peers are the kernel's bridge, `memcpy`, and Causeway itself
+//! with split rings or two ports; testpmd and OVS are compared in `driver` and `switch`. Other
+//! modules use [`Pair`], [`frame`] and [`options`]. A ring that a [`Pair`] finds broken ends the
+//! benchmark with a panic.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,7 @@ impl Pair {
         Self { window: frames, ..self }
     }
 
-    /// Sends at most a burst, and takes received frames.
+    /// Sends at most a burst, of `until` frames in all, and takes received frames.
     pub fn turn(&mut self, burst: usize, until: u64) {
         let header = [0; NET_HEADER_BYTES];
         let mut queued = 0;
@@ -155,13 +156,13 @@ fn rate(mut pairs: Vec<Pair>, burst: usize, frames: u64) -> f64 {
     total as f64 / since.elapsed().as_secs_f64() / 1e6
 }
 
-/// Segments of `len` bytes that the client writes and reads: GB/s.
+/// Frames of `len` bytes that the client writes and reads: GB/s.
 fn filled_gbps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, String> {
     let rates = mpps(effort, len, burst)?;
     Ok(rates.into_iter().map(|mpps| mpps * len as f64 / 1e3).collect())
 }
 
-/// Segments of `len` bytes that the client leaves in its buffers, so that the only copy is the
+/// Frames of `len` bytes that the client leaves in its buffers, so that the only copy is the
 /// switch's: GB/s.
 fn gbps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, String> {
     let total = effort.rounds(120_000);

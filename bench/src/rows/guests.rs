@@ -1,11 +1,13 @@
 //! Complete guests: two QEMU machines with their own kernels' stacks, over causewayd and over a
 //! Linux bridge with taps.
 //!
-//! The figures are those of `make demo`: a run per round provides the figures of all rows, because
-//! the guests have to boot. Without KVM the guests are emulated, and the emulation dominates the
-//! figures. The demo (`causeway-demo`, which `make build` builds) is a child process, which is killed
-//! after half an hour; rows that it could not verify have no figure, and without QEMU all rows are
-//! left out with the reason. A run that failed is not repeated: its reason counts for all rows.
+//! The figures are measured as in `make demo`, but all programs inherit the core of the benchmark's
+//! thread ([`CLIENT`](crate::pin::CLIENT)). A run per round provides the figures of all rows,
+//! because the guests have to boot. Without KVM the guests are emulated, and the emulation
+//! dominates the figures. The demo (`causeway-demo`, which `make build` builds) is a child process,
+//! which is killed after half an hour; rows that it could not verify have no figure, and without
+//! QEMU all rows are left out with the reason. A run that failed is not repeated: its reason counts
+//! for all rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 //! The rows attach 100 guests without traffic to a daemon in a process of its own
 //! ([`crate::inner`]), and sample its processor time and resident memory. Attached guests are
 //! native frontends in the benchmark's process that sleep. A sample of the processor time takes 3
-//! s, after half a second of rest. A port that the daemon refuses fails the row. Adapters have rows
-//! of their own (`rdma::idle`).
+//! s; the first follows half a second of rest. A port that the daemon refuses fails the row.
+//! Adapters have rows of their own (`rdma::idle`).
 
 use std::time::Duration;
 
@@ -61,7 +61,8 @@ pub(super) fn busy_percent(daemon: &mut Daemon, effort: &Effort) -> Result<Vec<f
     })
 }
 
-/// Resident memory of the daemon for each of 100 attached ports without traffic, in MiB.
+/// Resident memory that 100 attached ports without traffic add to the daemon, for each of them, in
+/// MiB.
 fn memory_mib(effort: &Effort, attach: Attach) -> Result<Vec<f64>, String> {
     effort.each(|| {
         let mut daemon = Daemon::start()?;

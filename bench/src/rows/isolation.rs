@@ -4,8 +4,8 @@
 //!
 //! The attackers are those of [`super::tenants`], in a thread of their own with nice value 19; the
 //! victim has -20 where the benchmark may set it, else the refusal is printed and the row goes on.
-//! The figure is the growth of the victim's 99th percentile; the aim permits 200 us. A round trip
-//! of the victim that takes 10 s fails the row.
+//! The figure is the growth of the victim's 99th percentile; the aim permits 200 us. A frame of the
+//! victim that takes 10 s fails the row.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -45,9 +45,9 @@ struct Modes {
     is_calm: AtomicBool,
 }
 
-/// Sets the nice value of this thread. The victim and the attacker share a core where there are
-/// only two: the victim preempts the attacker, so that a round trip holds none of the attacker's
-/// time.
+/// Sets the nice value of this thread. The victim and the attacker may share a core
+/// ([`attackers_core`]): the victim preempts the attacker, so that a round trip holds none of the
+/// attacker's time.
 fn set_nice(nice: i32) {
     if let Err(error) = setpriority_process(None, nice) {
         eprintln!("- cannot set the nice value {nice} of a thread: {error}");

@@ -2,10 +2,12 @@
 //!
 //! The rows measure round trips of 64 B and segments of 64 KiB from a port of one host to a port of
 //! the other, by each kind of link ([`crate::hosts`]), beside the kernel's VXLAN, bare UDP and TCP,
-//! and overlays in user space. Everything but the peers' programs is threads of the benchmark. Root
-//! is needed for the namespaces; otherwise the rows are left out with the reason. A stream of
-//! segments may lose a fiftieth of its bytes, which lowers the figure; more fails it. One row
-//! measures the look-up among up to 10,000 routes alone, without a link.
+//! relays, and overlays in user space. Everything but the overlays' programs is threads of the
+//! benchmark. Causeway's hosts have a core each (except in rows on one core); TCP and the overlays
+//! have one in all ([`crate::pin`]). Root is needed for the namespaces; otherwise these rows are
+//! left out with the reason. A stream of segments may lose a fiftieth of its bytes, which lowers
+//! the figure; more fails it. Four rows measure the look-up among 10 to 10,000 routes alone,
+//! without a link.
 
 use std::time::Instant;
 
@@ -179,7 +181,7 @@ fn segment_plans() -> Vec<Plan> {
         ("Link vxlan, segments of 64 KiB, cut to 1398 B", Kind::Vxlan, 10.0),
     ] {
         let plan = Plan::new(name, "Gbit/s", Guest::Native, move |e| gbits(e, kind));
-        // Each compared with a peer of the same level of encryption.
+        // Overlays of the same level of encryption.
         let plan = match kind {
             Kind::Causeway => plan
                 .beside("n2n, TCP", |e| overlay_gbits(e, Overlay::N2n))

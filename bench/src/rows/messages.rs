@@ -4,10 +4,10 @@
 //! The rig's dispatcher serves the NICs in the benchmark's process; client and server are child
 //! processes on the two cores, or in the namespaces of two hosts. A figure is read from the JSON
 //! that `causeway-mx` prints. The server has 300 ms to open its endpoint, and is killed when the
-//! figure is complete; NICs of two hosts have 10 s to find each other. The clients have no time
-//! limit here. A program that `make bench` did not build, or a failed run, leaves the row out with
-//! the reason. Peers are UCX and Open MPI's shared memory, and between hosts UDP, bare frames and
-//! AF_XDP.
+//! figure is complete; NICs of two hosts have 10 s to find each other. A client is killed after 5
+//! minutes ([`run`]). A program that `make bench` did not build, or a failed run, leaves the row
+//! out with the reason. Peers are UCX, Open MPI's shared memory and a bare ring, and between hosts
+//! UDP, TCP, bare frames, AF_XDP, and MX itself by datagrams or without the registration cache.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ use crate::row::{Against, Guest, Plan};
 /// Time allowed for the server to open its endpoint.
 const START_DELAY: Duration = Duration::from_millis(300);
 
-/// Returns the path of the tool or the library, which `make bench` builds into the folder of this
-/// program.
+/// Returns the path of a tool or library, which `make bench` builds into the folder of this
+/// program; an error if it is absent.
 pub(super) fn built(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let file = me.parent().map(|dir| dir.join(name)).filter(|path| path.exists());
@@ -73,7 +73,8 @@ pub(super) enum By {
 /// UDP port of the NICs.
 const UDP_PORT: u16 = 4710;
 
-/// Adds a NIC to a rig: number 1 on host 0, and number 2 on host 1 where there is a transport.
+/// Adds the NIC of this number to a rig; with a transport, number 1 is on host 0 and number 2 on
+/// host 1.
 pub(super) fn add_nic(rig: &Rig, number: u8, by: By) -> PathBuf {
     let local = MxSpec::local(Mac(mac(number)), format!("bench{number}"));
     let at = |host: usize| -> SocketAddr {
@@ -180,14 +181,15 @@ impl Test {
         })
     }
 
-    /// Returns the processor time of all participants, in microseconds for each MiB. A server's
-    /// time is known only after its exit, so that each run has its own server.
+    /// Returns the processor time of both processes, in microseconds for each MiB; between hosts
+    /// also that of this process, with the dispatchers. A server's time is known only after its
+    /// exit, so that each run has its own server.
     fn cost(&self, effort: &Effort, hosts: bool) -> Result<Vec<f64>, String> {
         let once = Effort { runs: 1, ..*effort };
         let mib = effort.rounds(self.count) as f64 * self.len as f64 / f64::from(1 << 20);
         effort.each(|| {
             let (ours, children) = (busy_ns(), children_us()?);
-            // Threads that have ended are not counted; the daemons' threads still run.
+            // Threads that have ended are not counted; the dispatchers' threads still run.
             let threads = match hosts {
                 true => self.hosts(&once, By::Frames)?.1,
                 false => {
@@ -205,7 +207,7 @@ impl Test {
     }
 
     /// Returns the figures, and the processor time of this process's threads, including the
-    /// daemons'.
+    /// dispatchers'.
     fn hosts(&self, effort: &Effort, by: By) -> Result<(Vec<f64>, u64), String> {
         let underlay = Underlay::new()?;
         let host = |host: usize, core: usize| {
@@ -231,7 +233,7 @@ impl Test {
     }
 }
 
-/// Returns the processor time of child processes that have exited, in microseconds.
+/// Returns the processor time of child processes that were waited for, in microseconds.
 fn children_us() -> Result<f64, String> {
     let text = std::fs::read_to_string("/proc/self/stat").map_err(|e| e.to_string())?;
     // After the name, which may contain blanks: the children's times are fields 16 and 17 of
@@ -281,7 +283,7 @@ fn latency_plans() -> Vec<Plan> {
     plans
 }
 
-/// A stream of messages of 1 MiB on one host.
+/// A stream of messages of 1 MiB.
 const STREAM: Test = Test {
     words: &["stream"],
     len: 1 << 20,

@@ -1,9 +1,10 @@
 //! All rows, in display order.
 //!
-//! Each module has a function `plans` that returns its rows; `report` asks for [`all`] once, before
-//! it selects by name: names must be unique, because a row's file is named after it. Rows are
-//! grouped by the kind of guest ([`crate::row::Guest`]): native frontends, virtio-user, the bare
-//! KVM guest, QEMU. Creating the plans measures nothing and cannot fail.
+//! Each module with rows has a function `plans` that returns them; `attacks` and `tenants` serve
+//! `contain` and `isolation`. `report` asks for [`all`] once, before it selects by name: names must
+//! be unique, because a row's file is named after it. Rows are grouped by the kind of guest
+//! ([`crate::row::Guest`]): processes of the host, virtio-user, the bare KVM guest, QEMU. Creating
+//! the plans measures nothing and cannot fail.
 
 mod attacks;
 mod bare;

@@ -1,10 +1,11 @@
 //! Unmodified MPI: Open MPI over Causeway's provider, compared with its other transports on this
 //! machine.
 //!
-//! Two ranks run as child processes on the two cores, or on two hosts (namespaces), and attach to
-//! NICs of the rig's dispatcher in the benchmark's process ([`crate::peers::mpi`]). Without Open
-//! MPI, the provider that `make bench` builds, or HPCC for its rows, a row is left out with the
-//! reason. The ping-pong checks no content.
+//! Two ranks run as child processes on the two cores and attach to NICs of the rig's dispatcher in
+//! the benchmark's process ([`crate::peers::mpi`]); in rows between hosts, each rank attaches to
+//! the NIC of another dispatcher, in a namespace, while the ranks of the peer TCP run in the
+//! namespaces. Without Open MPI, the provider that `make bench` builds, or HPCC for its rows, a row
+//! is left out with the reason. The ping-pong checks no content.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl Test {
         mpi(effort, &Transport { mca: CAUSEWAY, causeway }, self.exchange, self.len, self.rounds)
     }
 
-    /// Measures ranks on two hosts: their NICs are in namespaces connected by a veth pair.
+    /// Measures ranks with NICs on two hosts: the dispatchers are in namespaces connected by a veth
+    /// pair, the ranks are not.
     fn between_hosts(self, effort: &Effort, by: By) -> Result<Vec<f64>, String> {
         let underlay = Underlay::new()?;
         let host = |host: usize, core: usize| {

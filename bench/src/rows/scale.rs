@@ -1,10 +1,11 @@
 //! Cost of scale: connections, rules, learnt addresses.
 //!
-//! The rows repeat a basic measurement with 10,000 connections, many rules or many addresses, and
-//! compare with one or few of them; the guests are native frontends in one thread, and the
-//! dispatcher is on the other core, or in a process of its own where memory is measured. A packet
-//! or frame that does not arrive ends the row with a reason. The limits of the product
-//! (`socket::limits`, `ethernet::limits`) are not exceeded.
+//! The rows repeat a basic measurement with up to 10,000 connections, 4,096 rules or 4,000
+//! addresses; those of addresses compare with one address. The guests are native frontends in one
+//! thread, and the dispatcher is on the other core, or in a process of its own where memory is
+//! measured. A packet that does not arrive ends the row with a reason; a lost frame delays the
+//! figure by 300 ms ([`Pair`]). The limits of the product (`socket::limits`, `ethernet::limits`)
+//! are not exceeded.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ fn back(number: u32, op: Op, consumed: u32) -> Header {
     Header { dst_port: number, ..header(4, 3, op, 0, consumed) }
 }
 
-/// Opens connections, several concurrently; `close` closes each at once.
+/// Opens connections, up to 32 concurrently; `close` closes each at once.
 fn connect(
     a: &mut VsockPort,
     b: &mut VsockPort,
@@ -120,7 +121,8 @@ impl Packets {
         Ok(Self { a, b, connections, sent: 0, came: 0, consumed, room: Vec::new() })
     }
 
-    /// Sends `more` packets, and returns when all have arrived.
+    /// Sends `more` packets, and returns when all have arrived; an error after 5 s without
+    /// progress.
     pub fn send(&mut self, more: u64) -> Result<(), String> {
         const WINDOW: u64 = 128;
         let failed = |e: causeway_attach::native::NativeError| e.to_string();
@@ -184,7 +186,7 @@ fn packets(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Resident memory of the daemon for each of 10,000 open connections, in KiB.
+/// Resident memory that 10,000 open connections add to the daemon, for each of them, in KiB.
 fn connection_kib(effort: &Effort) -> Result<Vec<f64>, String> {
     effort.each(|| {
         let mut daemon = Daemon::start()?;
@@ -208,13 +210,14 @@ fn behind(port: u8, i: u16) -> [u8; 6] {
     [2, 1, 0, port, high, low]
 }
 
-/// 64 B frames to `count` learnt addresses in turn, in millions per second.
+/// 64 B frames, with `count` learnt addresses in the group, to the 1,000 or fewer of them behind
+/// one port in turn, in millions per second.
 fn addresses(effort: &Effort, count: u16) -> Result<Vec<f64>, String> {
     const PER_PORT: u16 = 1000;
     let rig = Rig::new(SPIN);
     let sender = rig.net(1, net_options(64));
     let receiver = rig.net_in(GROUP, 2, true, net_options(64));
-    // Both ports learn all addresses; the frames go to those behind the receiver.
+    // Each port learns up to 1,000 addresses; the frames go to those behind the receiver.
     let mut others = Vec::new();
     let teach = |port: &mut causeway_attach::native::NetPort, number: u8, count: u16| {
         for i in 0..count {
@@ -232,7 +235,7 @@ fn addresses(effort: &Effort, count: u16) -> Result<Vec<f64>, String> {
         teach(&mut port, number, PER_PORT)?;
         others.push(port);
     }
-    // The sender has to empty its ring of the frames that taught its port.
+    // The sender has to empty its ring of the frames that taught the addresses.
     let (mut sender, mut room) = (sender, Vec::new());
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(300) {

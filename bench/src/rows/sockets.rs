@@ -2,8 +2,11 @@
 //!
 //! Two native vsock frontends in one thread are the guests, with a connection from CID 3 to CID 4;
 //! the rig's dispatcher, or vhost-device-vsock as the peer, forwards on the other core. Round trips
-//! are measured while both poll, and while both sleep. Receive buffers have 4 KiB, the credit is 1
-//! MiB; across a link ([`crate::hosts`]) it is what the daemon grants. A run without progress for 5 s fails. Unix sockets and TCP of the host are further peers.
+//! are measured while both poll, and while both sleep. Rows across a link ([`crate::hosts`]) have
+//! two dispatchers, one on each core. Receive buffers have 4 KiB; the credit is 1 MiB, and across a
+//! link what the daemon grants, if that is less. A run without progress for 5 s fails. The content
+//! is not checked. Unix sockets and TCP of the host, `memcpy`, a cache line and an eventfd are
+//! further peers.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -31,7 +34,7 @@ pub fn options() -> VsockOptions {
     VsockOptions { features: RING, ..VsockOptions::default() }
 }
 
-/// Returns the header of a packet whose port numbers equal the CIDs.
+/// Returns the header of a packet with the CIDs as port numbers.
 pub fn header(from: u32, to: u32, op: Op, len: u32, consumed: u32) -> Header {
     Header {
         src_cid: from.into(),
@@ -47,7 +50,7 @@ pub fn header(from: u32, to: u32, op: Op, len: u32, consumed: u32) -> Header {
     }
 }
 
-/// Sends one packet at once.
+/// Sends one packet at once; waits at most 5 s for room.
 pub fn send_packet(port: &mut VsockPort, header: &Header, data: &[u8]) -> Result<(), String> {
     let since = Instant::now();
     while !port.queue(header, data).map_err(|e| e.to_string())? {
@@ -59,7 +62,7 @@ pub fn send_packet(port: &mut VsockPort, header: &Header, data: &[u8]) -> Result
     port.flush().map_err(|e| e.to_string())
 }
 
-/// Returns the next packet, by polling, or by sleeping on the notification.
+/// Returns the next packet, by polling, or by sleeping on the notification; an error after 5 s.
 pub fn next(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool) -> Result<Header, String> {
     let mut looks = 0_u32;
     let mut since = None;
@@ -87,7 +90,8 @@ pub fn next(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool) -> Result<Hea
 struct Connected<D> {
     a: VsockPort,
     b: VsockPort,
-    /// Receive space that the daemon grants for CID 4, in bytes: less than [`WINDOW`] across a link.
+    /// Receive space that the daemon grants for CID 4, in bytes, at most [`WINDOW`]: less across a
+    /// link.
     window: usize,
     _daemon: D,
 }

@@ -1,9 +1,10 @@
 //! Frames between two ports under DPDK's generator, compared with testpmd's vhost forwarding and
-//! OVS with DPDK. Both directions are summed; the generator has one core, the switch the other. A
-//! row never mixes ring types. Without testpmd the rows are left out, without OVS its column, each
-//! with the reason. The generator is a child process ([`crate::peers::testpmd`]); lost frames
-//! shrink the number in circulation, which lowers the figure. A row of packed rings is left out if
-//! the daemon does not offer them, or if the generator chooses others. A fault of a port fails the
+//! OVS with DPDK. Both directions are summed; the generator has one core, the switch the other. The
+//! generator requests one ring type for a row; that of Causeway's ports is checked, that of a peer
+//! is not. Without testpmd the rows are left out, without OVS its column, each with the reason. The
+//! generator is a child process ([`crate::peers::testpmd`]); lost frames shrink the number in
+//! circulation, which lowers the figure. A row of packed rings is left out if the dispatcher does
+//! not offer them, and any row if the generator chooses other rings. A fault of a port fails the
 //! row; an answer of the generator may take 20 s.
 
 use std::time::Duration;

@@ -1,10 +1,11 @@
-//! Tenants whose work is expensive for the dispatcher, beside which another tenant is measured.
+//! Tenants with work that is expensive for the dispatcher, beside which another tenant is measured.
 //!
 //! `isolation` attaches one of [`ALL`] to the rig, in a group of its own, and calls its [`Work`]
-//! from the attacker's thread, in steps. These tenants break no rule: they send what a guest may
-//! send, as much as their rings hold (64 large frames, 1,024 connection requests). Frames and
-//! answers that come back are discarded. An error of a tenant's frontend, such as a closed port,
-//! counts as no work, and the attacker's thread goes on; a tenant that cannot attach fails the row.
+//! from the attacker's thread, in steps. The tenants break no rule: they send what a guest may
+//! send, in a step as much as their rings hold, at most 64 frames or 1,024 connection requests.
+//! Frames and answers that come back are discarded. An error of a tenant's frontend, such as a
+//! broken ring, counts as no work, and the attacker's thread goes on. A vsock port that cannot
+//! attach fails the row; a net port ends the benchmark with a panic (`rig`).
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort, VsockOptions, VsockPort};
 use causeway_model::{PortKind, VsockSpec};
@@ -23,7 +24,7 @@ pub type Work = Box<dyn FnMut(bool) -> bool + Send>;
 /// Attaches a tenant in a group of its own.
 pub type Make = fn(&Rig) -> Result<Work, String>;
 
-/// All of them.
+/// All tenants, with the name of their work.
 pub const ALL: [(&str, Make); 5] = [
     ("bulk of 60 KB frames", bulk),
     ("TSO frames of 1,875 pieces", segmentation),
@@ -50,7 +51,7 @@ const GSO_BYTES: u16 = 32;
 const PIECES_ROOM: u16 = 32_768;
 /// A receive buffer that holds a piece, in bytes.
 const PIECE_BUFFER_BYTES: u32 = 128;
-/// Large frames, and connects, queued at most.
+/// Frames, and connects, queued at most in a step.
 const FRAMES: u16 = 64;
 const CONNECTS: u16 = 1024;
 

@@ -1,4 +1,8 @@
-//! The host side of an endpoint: its rings, and the connection to the daemon behind them.
+//! The host side of an endpoint: its rings, and the connection to the dispatcher behind them.
+//!
+//! `super` and `many` open an [`End`] for each endpoint 0 of a NIC and drive it in the benchmark's
+//! thread. A wait for an answer, an event or room ends with an error after [`PATIENCE`] (10 s); a
+//! refusal is an error with the answer.
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -75,7 +79,7 @@ impl End {
         }
     }
 
-    /// Writes a request. Returns false if the ring has no room.
+    /// Writes a request, and rings if the dispatcher sleeps. Returns false if the ring has no room.
     #[inline]
     pub fn try_request(&mut self, request: &Request<'_>) -> Result<bool, String> {
         if !write_request(&mut self.requests, request).map_err(text)? {
@@ -99,7 +103,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns the next event, if there is one, and copies its bytes.
+    /// Returns the next event, if there is one, and copies its bytes as far as they fit.
     #[inline]
     pub fn poll(&mut self, into: &mut [u8]) -> Result<Option<Event<'static>>, String> {
         let Some(event) = self.events.poll().map_err(text)? else { return Ok(None) };
@@ -128,7 +132,7 @@ impl End {
         }
     }
 
-    /// Registers memory of `len` bytes.
+    /// Registers new memory of `len` bytes.
     pub fn region(&mut self, len: usize) -> Result<RegionId, String> {
         match &mut self.process {
             Process::Host(local, _) => {
@@ -144,8 +148,8 @@ impl End {
         }
     }
 
-    /// Connects to endpoint 0 of the NIC of `other`. Returns the numbers that the two have for each
-    /// other.
+    /// Connects to endpoint 0 of the NIC of `other`, and sends it an empty message. Returns the
+    /// numbers that the two have for each other.
     pub fn connect(&mut self, other: &mut Self, to: Address) -> Result<[PeerId; 2], String> {
         self.request(&Request::Connect { token: Token(1), to, key: KEY, timeout_ns: None })?;
         let peer = loop {

@@ -1,8 +1,9 @@
-//! A process in a guest, by a native driver of the guest's adapter: a queue pair to the service of the
-//! daemon, and registered memory for the rings and for large messages.
+//! A process in a guest, by a native driver of the guest's adapter: a queue pair to the service of
+//! the daemon, and registered memory for the rings and for large messages.
 //!
 //! The driver's memory is one row of bytes, as a huge page of a guest is, so the daemon serves the
-//! rings where they are.
+//! rings where they are. `super::end` calls it in the benchmark's thread. A wait for a completion
+//! ends with an error after [`PATIENCE`] (10 s); so does a completion with an error, at once.
 
 use std::path::Path;
 use std::time::Instant;
@@ -76,7 +77,7 @@ impl GuestProcess {
         self.hear()
     }
 
-    /// Rings the doorbell of the endpoint.
+    /// Rings the doorbell of the endpoint, and waits for a completion; a message in it is dropped.
     pub fn ring(&mut self) -> Result<(), String> {
         let post = Post { immediate: 0, ..Post::new(SendOpcode::SendImmediate) };
         self.driver.post(&mut self.pair, post, |entry| entry).map_err(text)?;

@@ -1,13 +1,14 @@
 //! Messages between two endpoints of one host through the daemon: the path of processes without
 //! channels, such as those of guests.
 //!
-//! The processes are host processes, or run in two guests, each with a native driver of its guest's
-//! adapter in place of a guest. The host sides of both endpoints are rings in the benchmark's thread, on one core; the rig's
-//! dispatcher, which polls, is on the other core. Each half round trip is therefore: a request that
-//! crosses to the dispatcher, the copy into the ring of the receiver, and an event that crosses
-//! back. A large message is offered, pulled by the other endpoint, and copied by the dispatcher
-//! from region to region. An answer, an event or room for a request may take 10 s; then the row is
-//! left out with the reason.
+//! The processes are host processes, or run in guests, each with a native driver of its guest's
+//! adapter in place of a guest. The host sides of all endpoints are rings in the benchmark's
+//! thread, on one core; the rig's dispatcher, which polls, is on the other core. Each half round
+//! trip is therefore: a request that crosses to the dispatcher, the copy into the ring of the
+//! receiver, and an event that crosses back. A large message is offered, pulled by the other
+//! endpoint, and copied by the dispatcher from region to region. The content is not checked. An
+//! answer, an event or room for a request may take 10 s, and a stream of large messages 60 s; then
+//! the row is left out with the reason.
 
 mod end;
 mod guest;
@@ -28,7 +29,7 @@ use crate::rows::messages::{By, add_nic};
 
 use end::End;
 
-/// Time for any answer.
+/// Longest wait for an answer, an event, a completion, or room for a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Large messages that are offered at the same time.

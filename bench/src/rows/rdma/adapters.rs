@@ -1,9 +1,11 @@
 //! Two adapters with a connected queue pair each.
 //!
-//! The rows of `rdma` create a [`Link`]: two drivers of the ConnectX function
-//! (`causeway_mlx5_driver`) in the row's thread, each on the vfio-user socket of an adapter of the
-//! rig's dispatcher. Posts and polls touch memory alone; [`Link::check_trapped`] fails a row that
-//! sent a register message. A wait for a completion or a value ends with an error after 5 s.
+//! The rows of latency, throughput and pauses create a [`Link`]: two drivers of the ConnectX
+//! function (`causeway_mlx5_driver`) in the row's thread, each on the vfio-user socket of an
+//! adapter of the rig's dispatcher or of a daemon in a process of its own. Idle rows create a
+//! [`Side`] for each adapter. Posts and polls touch memory alone; [`Link::check_trapped`] fails a
+//! row that sent a register message. A wait for a completion or a value ends with an error after 5
+//! s.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ pub const MEMORY: u64 = 16 << 20;
 pub const BUFFER: u64 = 1 << 20;
 /// Address of each buffer for work requests.
 pub const VIRTUAL: u64 = 0x7fff_0000_0000;
-/// Binary logarithm of the entries of both work queues, and of the completion queue.
+/// Binary logarithm of the entries of each work queue; the completion queue has twice as many.
 const LOG_ENTRIES: u8 = 8;
 /// Waits end with an error after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -72,7 +74,8 @@ impl Side {
         DataSegment { raw_len: len, key: self.key, address: VIRTUAL }
     }
 
-    /// Stores an entry that writes the first `len` bytes of the buffer to those of the peer.
+    /// Stores an entry that writes the first `len` bytes of the buffer to those of the peer, and
+    /// does not publish it.
     pub fn stage_write(
         &mut self,
         len: u32,
@@ -109,7 +112,7 @@ impl Side {
     }
 }
 
-/// Polls until `is_done` returns true.
+/// Polls until `is_done` returns true; an error after 5 s.
 pub fn wait(mut is_done: impl FnMut() -> Result<bool, DriverError>) -> Result<(), String> {
     let mut since = None;
     loop {
@@ -134,7 +137,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Adds two adapters to a dispatcher, and connects them.
+    /// Adds the adapters 1 and 2 to a dispatcher, and connects them.
     pub fn new(rig: &Rig) -> Result<Self, String> {
         Self::between(&rig.idle_hca(1), &rig.idle_hca(2)).map_err(failed)
     }

@@ -1,4 +1,4 @@
-//! Ethernet frames of 64 bytes from adapter to adapter, through the rings of mlx5e.
+//! Ethernet frames of 64 bytes from adapter to adapter, through rings as those of mlx5e.
 //!
 //! | cache lines between the cores for each frame | adapter | virtio, packed |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! frame passes the flow tables.
 //!
 //! One thread drives both adapters; the rig's dispatcher forwards on the other core. A lost frame
-//! ends the figure with an error after 3 s without a frame (10 times `LOST` of `ethernet`). So does
-//! a register message of the data path.
+//! ends the figure with an error after 3 s without a frame (10 times `LOST` of `ethernet`). A
+//! register message of the data path fails it at its end. The content is not checked.
 
 use std::time::{Duration, Instant};
 
@@ -30,9 +30,9 @@ use crate::rig::{Rig, hca_mac};
 use crate::row::{Against, Guest, Plan};
 use crate::rows::ethernet::{LOST, frame, packed_mpps};
 
-/// Frames of a burst; the last completes.
+/// Most frames of a burst; the last completes.
 const BURST: u64 = 32;
-/// Frames in flight.
+/// Most frames in flight.
 const WINDOW: u64 = 192;
 /// Length of a frame.
 const LEN: usize = 64;

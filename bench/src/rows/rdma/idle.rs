@@ -1,9 +1,10 @@
 //! Costs of adapters without traffic, and the wait that their pauses cause.
 //!
 //! 100 adapters of a daemon in a process of its own ([`crate::inner`]) are started and armed by
-//! drivers of the benchmark, which then sleep; the rows sample the daemon's processor time. Another
-//! row measures the longest wait of the first WRITE after a pause, which the option `idle_poll_us`
-//! of the port bounds. A driver that fails ends the row with the reason.
+//! drivers of the benchmark, which then sleep; a row samples the daemon's processor time. Another
+//! row measures the longest wait of the first WRITE after a pause of 20 to 25 ms, which the option
+//! `idle_poll_us` of the port bounds, apart from the wake-up of the dispatcher's thread. A driver
+//! that fails ends the row with the reason.
 
 use std::time::{Duration, Instant};
 

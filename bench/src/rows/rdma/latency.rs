@@ -1,12 +1,13 @@
 //! Small messages: WRITE and SEND of 1 byte to 4 KiB, READ and atomic operations, one at a time.
 //!
-//! A half round trip of a WRITE of 64 bytes moves 7 cache lines between the cores: doorbell record,
+//! A half round trip of a WRITE of 64 bytes moves 6 cache lines between the cores: doorbell record,
 //! entry and payload to the dispatcher; payload and its reader's flag (one line of 64 bytes),
 //! completion and the record of the completion queue back.
 //!
 //! One thread is both guests, on the client's core. Each round waits for its completion, at most 5
-//! s; the content of a WRITE is checked by its last byte, that of other messages is not. One row
-//! sleeps until the interrupt of its completion queue, in place of polling.
+//! s; the content of the WRITEs of half round trips is checked by their last byte, that of other
+//! messages is not. One row sleeps until the interrupt of its completion queue, in place of
+//! polling.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::floor;
 use crate::rig::Rig;
 use crate::row::{Against, Guest, Plan};
 
-/// Round trips of a figure.
+/// Rounds of a figure, at full effort, after a tenth as many of warm-up.
 const ROUNDS: u64 = 200_000;
 
 /// Length of the messages of rows without other lengths, in bytes.
@@ -32,7 +33,8 @@ const VECTOR: usize = 1;
 /// Longest wait for an interrupt.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Measures `round` on two adapters, in microseconds for each of `parts` parts of a round.
+/// Measures `round` on two adapters of a new dispatcher for each run, in microseconds for each of
+/// `parts` parts of a round.
 fn us(
     effort: &Effort,
     parts: f64,

@@ -1,9 +1,11 @@
 //! RDMA between adapters (ports of kind `hca`), with the native driver of the ConnectX function
-//! over the real vfio-user socket. Both drivers are in one thread, the dispatcher on the other
-//! core, so both directions of a row share one pair of cores and the floor is one cache line
-//! between them.
+//! over the real vfio-user socket. The drivers are in one thread, the dispatcher on the other core,
+//! so both directions of a row share one pair of cores and the floor is one cache line between
+//! them.
 //!
-//! Every measurement fails if a post, a poll or an arm sent a register message.
+//! Rows of latency, bandwidth, rates, frames and the first message after a pause fail if the data
+//! path sent a register message; one row counts them. Registrations send them by design, and the
+//! row of idle adapters does not count them.
 
 mod adapters;
 mod frames;

@@ -1,9 +1,10 @@
 //! The registration of memory: CREATE_MKEY with a list of pages in descending order, so that no two
 //! pages are one range. The time includes the driver's mailboxes, the doorbell message and the
 //! wait. The dispatcher executes the commands on the other core; each registration is destroyed
-//! again, and a refused one fails the row. The peer writes and reads the same list without a
-//! command. Each figure has a dispatcher and an adapter of its own, and at least 4 registrations. A
-//! command without an answer within 10 s fails the row.
+//! again, and a refused one fails the row. The peer writes and reads a list of that length without
+//! a command. Each figure has a dispatcher and an adapter of its own, and 4 to 2,000 registrations,
+//! a twentieth of them (at least one) with `--quick`. A command without an answer within 10 s fails
+//! the row.
 //!
 //! Rows by length show what a long message from application memory pays: a registration and its end
 //! (`MX_RCACHE=0`), beside the check of one that is kept. The system call of a guest's `ibv_reg_mr`
@@ -26,7 +27,7 @@ use crate::row::{Guest, Plan};
 
 /// Numbers of pages of the rows.
 const PAGES: [u64; 5] = [1, 16, 256, 4096, 65_536];
-/// Pages registered for a figure, at full effort.
+/// Pages registered for a figure, at full effort, as far as 4 to 2,000 registrations have them.
 const ALL_PAGES: u64 = 1 << 19;
 /// Lengths of the messages of the rows, in bytes.
 const LENGTHS: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
@@ -35,7 +36,8 @@ const CHECKS: u64 = 100_000;
 /// Bytes of a mailbox's data.
 const MAILBOX: usize = 512;
 
-/// Registers the pages of a list. Returns the microseconds of a registration, without and with its end.
+/// Registers the pages of a list `rounds` times. Returns the microseconds of a registration,
+/// without and with its end.
 fn register(
     (bar, driver): (&mut VfioBar, &Driver),
     pages: &[u64],
@@ -80,7 +82,8 @@ fn for_each_message(effort: &Effort, len: u64) -> Result<Vec<f64>, String> {
     ours(effort, len.div_ceil(PAGE), |(_, with_end)| with_end)
 }
 
-/// Checks that a kept registration is still that of the memory: microseconds.
+/// Checks that a kept registration is still that of the memory: microseconds. An error if the
+/// kernel refuses userfaultfd(2).
 fn kept(effort: &Effort, len: u64) -> Result<Vec<f64>, String> {
     let mapping = Arc::new(Mapping::private(len).map_err(|e| e.to_string())?);
     let bytes = usize::try_from(len).map_err(|e| e.to_string())?;
