@@ -32,7 +32,7 @@ pub struct Options {
     pub out: PathBuf,
     /// Runs per figure.
     pub runs: usize,
-    /// Part of the names of the rows, in any case; empty: all rows.
+    /// Part of the names of the rows, without regard to upper and lower case; empty: all rows.
     pub only: String,
     /// Short runs; one run per figure unless `--runs` follows.
     pub quick: bool,

@@ -1,14 +1,15 @@
 //! Runs the rows and writes their results.
 //!
-//! `main` calls [`run`], which measures the selected rows one after another in the main thread. It
-//! prints an estimate of the remaining time before each row, and the row after it, and writes the
-//! row's JSON file, the plots and `index.html`: a run that is interrupted, or killed, has all rows
-//! that ended. At the end the table is printed, and the aims that are not met. A row that cannot be
-//! measured is left out with its reason, and so is a peer; the run goes on and succeeds. The JSON
-//! file of such a row from an earlier run stays. An aim that is missed is shown and fails nothing.
-//! A selection without rows gives an empty table; `--list` prints the names and measures nothing. A
-//! run that a signal ended has exit status 130; errors (status 1) are those of the files of the
-//! results and of the signal handlers. Leftovers of killed runs are removed first (`sweep`).
+//! `main` calls [`run`], which measures the selected rows one after another in the main thread.
+//! [`run`] prints an estimate of the remaining time before each row, and the row after it, and
+//! writes the row's JSON file, the plots and `index.html`: a run that is interrupted, or killed,
+//! has all rows that ended. At the end the table is printed, and the aims that are not met. A row
+//! that cannot be measured is left out with its reason, and so is a peer; the run goes on and
+//! succeeds. The JSON file of such a row from an earlier run stays. An aim that is missed is shown
+//! and fails nothing. A selection without rows gives an empty table; `--list` prints the names and
+//! measures nothing. A run that a signal ended has exit status 130; errors (status 1) are those of
+//! the files of the results and of the signal handlers. Leftovers of killed runs are removed first
+//! (`sweep`).
 
 use std::fmt::Write;
 use std::io::Write as _;

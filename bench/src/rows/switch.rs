@@ -18,6 +18,7 @@ use crate::peers::testpmd::{self, Generator, Traffic};
 use crate::rig::{GROUP, Rig};
 use crate::row::{Against, Guest, Plan};
 
+/// The peers' names.
 pub const TESTPMD: &str = "testpmd vhost";
 pub const OVS: &str = "OVS-DPDK";
 
