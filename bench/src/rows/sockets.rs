@@ -4,7 +4,7 @@
 //! the rig's dispatcher, or vhost-device-vsock as the peer, forwards on the other core. Round trips
 //! are measured while both poll, and while both sleep. Rows across a link ([`crate::hosts`]) have
 //! two dispatchers, one on each core. Receive buffers have 4 KiB; the credit is 1 MiB, and across a
-//! link what the daemon grants, if that is less. A run without progress for 5 s fails. The content
+//! link the daemon's grant, if that is less. A run without progress for 5 s fails. The content
 //! is not checked. Unix sockets and TCP of the host, `memcpy`, a cache line and an eventfd are
 //! further peers.
 
