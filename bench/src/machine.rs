@@ -15,7 +15,7 @@ pub fn describe() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = crate::pin::cores();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let hypervisor = if info.contains(" hypervisor") { ", in a virtual machine" } else { "" };
     format!("{model}, {cores} cores{hypervisor}; Linux {}", kernel.trim())

@@ -36,6 +36,7 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    pin::cores();
     match std::env::args().nth(1).as_deref() {
         Some(inner::FLAG) => return inner::serve(),
         Some(bare::FLAG) => return bare::serve(),

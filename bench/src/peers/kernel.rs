@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::netns::{Namespaces, ip};
 use super::tcp;
+use super::wait::QUIET;
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
@@ -78,8 +79,9 @@ pub fn udp_mpps(effort: &Effort) -> Result<Vec<f64>, String> {
         let receive = || {
             let socket = UdpSocket::bind(FAR)?;
             socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-            let mut room = [0; 2048];
-            while !done.load(Ordering::Relaxed) {
+            let (mut room, since) = ([0; 2048], Instant::now());
+            // A sender that fails before its first datagram reports no end.
+            while since.elapsed() < time + QUIET && !done.load(Ordering::Relaxed) {
                 if socket.recv(&mut room).is_ok() {
                     got.fetch_add(1, Ordering::Relaxed);
                 }

@@ -5,7 +5,7 @@
 //! stands without the peer. Programs are children that end with the benchmark ([`process`]), with
 //! files in temporary folders. Waits of a peer end after their limits ([`wait`], [`process`]),
 //! except those of [`streams`]. Peers run on the cores that Causeway's dispatcher and clients use
-//! in the same row, except TCP between two hosts ([`underlay`], [`overlay`]), which has one core.
+//! in the same row.
 
 pub mod af_xdp;
 pub mod frames;

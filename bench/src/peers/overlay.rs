@@ -3,8 +3,8 @@
 //!
 //! Rows of links compare with them. Each host is a namespace; the overlay's programs run there as
 //! child processes, tinc's with configurations in a temporary folder, and TCP runs over their tap
-//! devices. Programs and TCP of both hosts inherit the core of the row's thread
-//! ([`CLIENT`](crate::pin::CLIENT)). Both ends must reach each other within 60 s; a stream that
+//! devices. Programs and TCP of a host have a core, each host its own ([`Ends::Apart`]).
+//! Both ends must reach each other within 60 s; a stream that
 //! stalls for 20 s fails ([`super::tcp`]). A missing program or privilege, or a program that fails
 //! or does not come up, leaves the peer out with the reason. The programs end and the folder is
 //! removed after the measurement. n2n's package requires a cipher; tinc is measured with and
@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::process::{Folder, Program, command, run};
-use super::underlay::{PeerNetwork, Underlay};
+use super::underlay::{Ends, PeerNetwork, Underlay};
 use crate::effort::Effort;
 
 /// Time limit for both ends to reach each other.
@@ -52,7 +52,11 @@ fn start(underlay: &Underlay, host: usize, words: &[&str]) -> Result<Program, St
         return Err(format!("{name} is not installed"));
     }
     let space = underlay.name(host)?;
-    Program::start(command("ip").args(["netns", "exec", space, name]).args(arguments))
+    // Each host has a core, as the hosts of Causeway's rows.
+    let core = Ends::Apart.core(host).to_string();
+    let mut inside = command("taskset");
+    inside.args(["--cpu-list", &core, "ip", "netns", "exec", space, name]).args(arguments);
+    Program::start(&mut inside)
 }
 
 /// The overlay between the hosts of an underlay; it ends when dropped.

@@ -3,8 +3,8 @@
 //! Rows between hosts run Causeway's two dispatchers on an [`Underlay`], and compare with TCP and
 //! UDP over the bare veth pair and over the kernel's VXLAN; other peers (`frames`, `af_xdp`,
 //! `relay`, `overlay`, `mpi`) run on one, too. Both sides are threads of the benchmark that enter
-//! the namespaces. The ends of UDP are pinned ([`Ends`]); those of TCP are not, and inherit the
-//! core of the row's thread, [`CLIENT`]. Root is needed; otherwise the row or peer is left out with
+//! the namespaces. The ends of UDP are pinned ([`Ends`]), and those of TCP to the core of
+//! their host. Root is needed; otherwise the row or peer is left out with
 //! the reason. Removed on drop; several may exist at a time, with namespaces of their own.
 //!
 //! Receivers have 200 ms to listen. A wait ends after 20 s with an error ([`super::wait`]): for a
@@ -84,23 +84,32 @@ impl Underlay {
         })
     }
 
-    /// Runs both sides concurrently: `receive` on host 1, and `send` on host 0, 200 ms later.
+    /// Runs both sides concurrently, each host on its own core: `receive` on host 1, and `send` on
+    /// host 0, 200 ms later.
     pub fn both<T: Send>(
         &self,
         send: impl FnOnce() -> std::io::Result<()> + Send,
         receive: impl FnOnce() -> std::io::Result<T> + Send,
     ) -> Result<T, String> {
         std::thread::scope(|scope| {
-            let far = scope.spawn(|| self.at(1, || receive().map_err(|e| e.to_string())));
+            let far = scope.spawn(|| {
+                self.at(1, || {
+                    pin(Ends::Apart.core(1));
+                    receive().map_err(|e| e.to_string())
+                })
+            });
             std::thread::sleep(Duration::from_millis(200));
-            let sent = self.at(0, || send().map_err(|e| e.to_string()));
+            let sent = self.at(0, || {
+                pin(Ends::Apart.core(0));
+                send().map_err(|e| e.to_string())
+            });
             let received = far.join().map_err(|_| "the receiver's thread panicked".to_owned())?;
             sent.and(received)
         })
     }
 
     /// TCP from host 0 to an address of host 1, `total` bytes a run with writes of 64 KiB, in
-    /// Gbit/s; both ends on the core of the calling thread if that is pinned.
+    /// Gbit/s; each end on the core of its host.
     pub fn tcp_gbits(&self, effort: &Effort, far: &str, total: u64) -> Result<Vec<f64>, String> {
         let far = format!("{far}:7001");
         effort.each(|| {

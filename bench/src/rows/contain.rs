@@ -19,7 +19,7 @@ use super::attacks::{self, Make};
 use super::ethernet::{Pair, frame, options};
 use super::scale::Packets;
 use crate::effort::Effort;
-use crate::pin::{CLIENT, SERVER, pin};
+use crate::pin::{CLIENT, SERVER, cores, pin};
 use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
 
@@ -29,11 +29,9 @@ pub(super) fn thread_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the core of attackers: a third core if the calling thread may use more than two. A
-/// thread that inherits the pin of the row's thread may use one, and gets [`CLIENT`].
+/// Returns the core of attackers: a third core if the process has more than two, else [`CLIENT`].
 pub(super) fn attackers_core() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores > 2 {
+    if cores() > 2 {
         (0..).find(|core| ![CLIENT, SERVER].contains(core)).unwrap_or(CLIENT)
     } else {
         CLIENT

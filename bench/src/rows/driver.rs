@@ -70,6 +70,9 @@ fn mpps(effort: &Effort, sockets: [&Path; 2], traffic: Traffic) -> Result<Vec<f6
         NetPort::attach(path, options).map_err(failed)
     };
     let (mut a, mut b) = (attach(sockets[0])?, attach(sockets[1])?);
+    if [&mut a, &mut b].iter_mut().any(|port| port.frontend().features() & features != features) {
+        return Err("the switch does not offer packed rings".to_owned());
+    }
     // A peer's switch does not report when it has enabled the queues.
     std::thread::sleep(Duration::from_secs(2));
     let header = [0; NET_HEADER_BYTES];

@@ -25,6 +25,8 @@ const MERGE: u64 = 1 << 15;
 pub const PACKED: u64 = 1 << 34;
 /// Frames in flight count as lost if none arrives within this time.
 pub const LOST: Duration = Duration::from_millis(300);
+/// Time after which a port that takes no frames ends the row with a panic.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// Returns a frame between two ports.
 pub fn frame(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
@@ -79,7 +81,7 @@ impl Pair {
     /// Sends at most a burst, of `until` frames in all, and takes received frames.
     pub fn turn(&mut self, burst: usize, until: u64) {
         let header = [0; NET_HEADER_BYTES];
-        let mut queued = 0;
+        let (mut queued, is_idle) = (0, self.sent == self.got);
         while queued < burst && self.sent < until && self.sent < self.got + self.window {
             let frame = &self.frames[self.sent as usize % self.frames.len()];
             if !self.from.queue(0, &header, frame).expect("the port lives") {
@@ -90,6 +92,9 @@ impl Pair {
         }
         if queued > 0 {
             self.from.flush(0).expect("the port lives");
+            if is_idle {
+                self.last = Instant::now();
+            }
         }
         let before = self.got;
         while self.to.receive(0, &mut self.room).expect("the port lives").is_some() {
@@ -99,6 +104,8 @@ impl Pair {
             self.last = Instant::now();
         } else if self.sent > self.got && self.last.elapsed() > LOST {
             self.got = self.sent;
+        } else if queued == 0 && is_idle && self.sent < until {
+            assert!(self.last.elapsed() < STUCK, "the port takes no frames");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Complete guests: two QEMU machines with their own kernels' stacks, over causewayd and over a
 //! Linux bridge with taps.
 //!
-//! The figures are measured as in `make demo`, but all programs inherit the core of the benchmark's
-//! thread ([`CLIENT`](crate::pin::CLIENT)). A run per round provides the figures of all rows,
+//! The figures are measured as in `make demo`, on the two cores of the benchmark. A run per round provides the figures of all rows,
 //! because the guests have to boot. Without KVM the guests are emulated, and the emulation
 //! dominates the figures. The demo (`causeway-demo`, which `make build` builds) is a child process,
 //! which is killed after half an hour; rows that it could not verify have no figure, and without
@@ -16,6 +15,7 @@ use std::time::Duration;
 
 use crate::effort::Effort;
 use crate::peers::process::{Folder, command, run_within};
+use crate::pin::{CLIENT, SERVER};
 use crate::row::{Guest, Plan};
 
 /// Longest time of the demo: emulated guests boot for minutes on a busy machine.
@@ -60,7 +60,9 @@ fn demo(effort: &Effort) -> Result<Figures, String> {
     let seconds = effort.time(Duration::from_secs(2)).as_secs_f64().to_string();
     // A row of the demo may fail while others succeed: the result of each row counts, not the exit
     // status.
-    let mut demo = command(&program);
+    // The guests and causewayd may use both cores; the row's thread is pinned to one.
+    let mut demo = command("taskset");
+    demo.args(["--cpu-list", &format!("{CLIENT},{SERVER}")]).arg(&program);
     demo.env("CAUSEWAY_BIN_DIR", programs).args(["--guests", "--seconds", &seconds, "--json"]);
     let ended = run_within(demo.arg(&json), LONGEST);
     let text = std::fs::read(&json).map_err(|_| ended.err().unwrap_or_default())?;

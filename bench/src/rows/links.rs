@@ -199,7 +199,8 @@ fn segment_plans() -> Vec<Plan> {
                 .aim(Against::Peer("kernel VXLAN, TCP"), 1.0)
                 .note(
                     "Two daemons in two namespaces; the client leaves the segments in its \
-                     buffers. The peers' figures are TCP with 64 KiB writes, the stack included.",
+                     buffers. The peers' figures are TCP with 64 KiB writes, the stack included, \
+                     each end on the core of its host.",
                 ),
         );
     }
