@@ -1,4 +1,6 @@
-//! Options and verbs of `causeway-directory`.
+//! Options and verbs of `causeway-directory`, for its `main`. The comments of the fields are the
+//! texts of the help and of the manual page. Files and endpoints that options name are not examined
+//! here.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
