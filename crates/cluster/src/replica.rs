@@ -139,7 +139,8 @@ impl Replica {
         }
     }
 
-    /// Applies events of a watch, in the order of their arrival; `revision` is that of etcd.
+    /// Applies events of a watch, in the order of their arrival; `revision` is that of etcd. Also
+    /// applies the outcome of an own write, with the revision that is known.
     pub fn apply(&mut self, events: &[KeyEvent], revision: u64, wall: u64) {
         let floor = self.floor;
         let deletions = events.iter().filter(|event| event.value.is_none());

@@ -130,7 +130,7 @@ pub enum Verb {
         /// Name of the host
         host: Name,
     },
-    /// Confirm removals that this host holds because more than 20 % disappeared in one step
+    /// Confirm removals that this host holds because too many records disappeared in one step
     Release {
         /// Directory of the process's state
         #[arg(
