@@ -2,7 +2,8 @@
 //!
 //! [`Claimer::observe`] takes the addresses of guests that run here, [`Claimer::writes`] returns
 //! the writes that are due. Each is a transaction: it has its effect only if the key still has the
-//! expected revision. The caller executes them, passes the outcome to the replica, and asks again.
+//! expected revision. The caller (the main thread of `causeway-directory`) executes them, passes
+//! the outcome to the replica, and asks again.
 //!
 //! An address of a shared group is claimed when its guest appears, with an epoch newer than any
 //! known claim of another host on it; a live claim of this host is continued. The exception is a

@@ -1,7 +1,7 @@
 //! Refusals of records, and their texts.
 //!
 //! A refused record replaces no accepted record and is counted by its reason. A refused claim
-//! marks the accepted claim on its address as missing, which is dropped after 1 h
+//! marks the accepted claim on its address as missing; that of another host is dropped after 1 h
 //! ([`crate::replica`]). A conflict of a host's keys is also an alarm. Pure; runs in the caller's
 //! thread.
 

@@ -3,9 +3,9 @@
 //! The dispatcher's thread of the shard calls [`Socket::serve_peers`] when the mailbox has
 //! messages: datagrams go to the session of their link, and the session's events to the
 //! connections, the directory and the guests. [`Socket::tick_peers`] runs the timers, ends sessions
-//! of links that were down for 10 s, and sends. A datagram that a session refuses is counted and
-//! has no other effect. A session that ends resets its connections and removes the claims of the
-//! peer. A link that goes down for a shorter time loses nothing.
+//! of links that were down for 10 s, and sends. A datagram that a session refuses is counted; a
+//! breach of the protocol also ends the session. A session that ends resets its connections and
+//! removes the claims of the peer. A link that is down for a shorter time does not end the session.
 
 use causeway_fabric::carrier::{LinkId, Message};
 use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
