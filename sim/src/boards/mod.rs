@@ -10,9 +10,8 @@
 //! caller's thread: each host is a [`Stage`] that is served for at most 256 rounds at a time, and
 //! further at the next event. In a healthy network all send to all, for at most 400 s of simulated
 //! time until they know each other; each message of a second round must arrive and complete within
-//! 60 s. Violations are a message that does not, what [`crate::check::messages`] and
-//! [`crate::check::remains`] forbid, more than 1,000 events in a row at one time, and a
-//! [`StageError`].
+//! 60 s. Violations are those of [`crate::check::messages`], late messages included, and of
+//! [`crate::check::remains`], more than 1,000 events in a row at one time, and a [`StageError`].
 
 mod folder;
 mod net;
