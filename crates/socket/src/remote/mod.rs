@@ -25,8 +25,8 @@
 //!
 //! # Limits
 //! See [`crate::limits`]. A guest with more than 4 MiB that a peer has not acknowledged stops
-//! sending, and loses its connections with the peer if more than half of it is still queued after 2
-//! s; data from a peer that a guest has no buffers for is staged, within the quota of the guest's
+//! sending, and loses its connections with the peer if more than 2 MiB are still queued after 2 s;
+//! data from a peer that a guest has no buffers for is staged, within the quota of the guest's
 //! port, and beyond it the connection is reset. Connections end if the link is deleted, if the link
 //! is down for 10 s, if either daemon is replaced, and if the session ends for another reason
 //! ([`DownReason`](crate::multiplex::DownReason)). CIDs are not passed on: a daemon behind a peer
