@@ -286,7 +286,7 @@ impl PeerSession {
     /// Queues a message, which is the concatenation of `parts`. The caller keeps to 10 to 4,106
     /// bytes: the length is not checked here, and the peer ends the session at another. The bytes
     /// are charged to `owner` until they are acknowledged; behind bytes that are not acknowledged,
-    /// to the owner of those. Ignored on an unknown channel, and on one whose own direction ended.
+    /// to the owner of those. Ignored on an unknown channel, and after [`Self::end`].
     pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.outgoing.is_ended() {
