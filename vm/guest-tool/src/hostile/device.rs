@@ -1,11 +1,10 @@
 //! A virtio device driven by hand: the caller controls every register and every ring byte.
 //!
-//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers. A
-//! queue from 3 and a buffer from 40 panic where an address or an index of theirs is needed;
-//! descriptor numbers and offsets are not checked, and reach other pages. No interrupt is taken:
-//! the caller polls the used ring. A device that does not reset within 10 s is an error.
-//! [`rings`](super::rings), [`net`](super::net) and [`vsock`](super::vsock) drive it, in the main
-//! thread of the process.
+//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers.
+//! Larger numbers of queues, descriptors and buffers are not checked: some accesses panic, others
+//! reach other pages. No interrupt is taken: the caller polls the used ring. A device that does not
+//! reset within 10 s is an error. [`rings`](super::rings), [`net`](super::net) and
+//! [`vsock`](super::vsock) drive it, in the main thread of the process.
 
 use super::pages::Pages;
 use super::pci::{Part, Pci};
