@@ -1,8 +1,8 @@
-//! Configuration of a daemon: ports of guests, NICs, links, and namespaces.
+//! Configuration of a daemon: ports of guests, NICs, adapters, links, and a namespace.
 //!
-//! Tests and the demo fill a [`Setup`], and [`crate::daemon`] turns it into a configuration file
-//! and options of causewayd. The values are plain data: causewayd checks them, and a refused
-//! configuration is an error of the daemon's start with its log.
+//! Tests, the demo, the matrix and [`crate::rdma`] fill a [`Setup`], and [`crate::daemon`] turns it
+//! into a configuration file and the namespace of causewayd. The values are plain data: causewayd
+//! checks them, and a refused configuration is an error of the daemon's start with its log.
 //!
 //! The caller chooses the numbers. They must be unique among the members, among the NICs and among
 //! the adapters of a setup; each of these lists has MAC addresses of its own. causewayd refuses two
@@ -79,7 +79,7 @@ pub struct MxNic {
     pub number: u8,
     /// The interface to other hosts; `None`: this host only.
     pub interface: Option<String>,
-    /// Processes use the interface themselves (direct mode).
+    /// Processes use the interface themselves (direct mode); ignored without an interface.
     pub bypass: bool,
     /// The adapter through which processes of its guest use the NIC.
     pub adapter: Option<String>,

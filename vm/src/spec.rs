@@ -1,11 +1,12 @@
 //! Configuration of a guest: name, memory, network devices, vsock device, PCI functions and
 //! options.
 //!
-//! Tests fill a [`GuestSpec`] (or take it from [`crate::Daemon::guest`]); [`crate::qemu`] and
-//! [`crate::uml`] turn it into a command line when [`crate::guest`] starts the guest. The values
-//! are plain data and are not checked: the VMM refuses what it cannot do, on its console. A spec
-//! may be used for several guests in turn. A device that its VMM does not have is left out without
-//! an error by user-mode Linux ([`crate::uml`]).
+//! Tests, the demo and [`crate::rdma`] fill a [`GuestSpec`] (or take it from
+//! [`crate::Daemon::guest`]); [`crate::qemu`] or [`crate::uml`] turns it into a command line when
+//! [`crate::guest`] starts the guest, which also sets the addresses of the network devices and
+//! checks their MTU. The values are plain data and are not checked: QEMU refuses impossible ones,
+//! on its console. A clone of a spec may be used for another guest. User-mode Linux ignores devices
+//! and options that it does not have, without an error ([`crate::uml`]).
 
 use crate::limits::GUEST_MIB;
 use std::path::PathBuf;
