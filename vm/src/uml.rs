@@ -5,7 +5,7 @@
 //! process, with the privileges of the test: the guest is not isolated from it. PCI functions,
 //! monitor, migration, taps, backends of QEMU, packed rings and reconnection of a spec are ignored
 //! without an error. Neither KVM nor QEMU is needed. The kernel reports a wrong argument on the
-//! console. A test boots such a guest where the package of user-mode Linux can be had.
+//! console. Tests boot such guests where the package of user-mode Linux can be had.
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};
