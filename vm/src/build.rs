@@ -12,7 +12,7 @@ use crate::{RunDir, place, process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The target whose static C library is part of every Debian C compiler.
+/// Target of the static build: its static C library comes with Debian's C compilers.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Prefixes of the variables that cargo sets for the package of a test.

@@ -5,8 +5,8 @@
 //! network devices get their addresses. Then commands run in the guest: [`Guest::run`] blocks its
 //! thread until the command ends, and several threads may call it at once. The VMM, or user-mode
 //! Linux, is a child process that is killed on drop and dies with the test. A guest that ends,
-//! panics, starts with an error of its agent, or is not up within the caller's limit (120 s for
-//! most) is an error with its console's last lines. A command that exceeds its limit is killed in
+//! panics, reports an error of its start, or is not up within the caller's limit (120 s for most)
+//! is an error with its console's last lines. A command that exceeds its limit is killed in
 //! the guest and is a result; a guest that then does not answer for 20 s is an error, and keeps
 //! running. `CAUSEWAY_PATIENCE` multiplies the limits of the boot and of commands, not the 20 s.
 //! The guest's disk is its memory: nothing survives a restart.

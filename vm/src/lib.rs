@@ -18,10 +18,10 @@
 //! | [`rdma`], [`traffic`] | guests with RDMA; exchanges of the demo and the tests |
 //! | [`error`], [`limits`] | errors with the output of the failed component; shared limits |
 //!
-//! Calls block the calling thread. Waits for guests, daemons and their commands have time limits,
-//! after which a call returns an error; builds, downloads, other commands on the host and locks of
-//! the cache have none. Several guests and daemons of one process or of several do not disturb each
-//! other, because each has a directory of its own.
+//! Calls block the calling thread. Waits for guests, daemons and commands in guests have time
+//! limits; builds, downloads, other commands on the host and locks of the cache have none. Several
+//! guests and daemons of one process or of several do not disturb each other, because each has a
+//! directory of its own.
 //!
 //! The crate serves tests, the demo, the matrix and `causeway-guest-image`; no production program
 //! depends on it.

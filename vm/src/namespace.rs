@@ -86,7 +86,7 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// Returns a command in the namespace, whose process dies with this process.
+    /// Returns a command in the namespace that is killed when this process dies.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         bridge::inside(self.holder(), program.as_ref())

@@ -4,7 +4,7 @@
 //! when this process dies; children of the child are not included. For the kernel, the parent is
 //! the *thread* that started the child; a single thread with the lifetime of the process therefore
 //! starts each [`Process`]. Tied children have their own process groups: an interrupt from the
-//! terminal does not reach them, but this process, which cleans up.
+//! terminal reaches only this process.
 //!
 //! The other modules start their children here, but for the decompression of modules. A [`Process`]
 //! that still runs is killed on drop, with its group, and reaped; [`Process::stop`] sends SIGTERM
@@ -50,7 +50,8 @@ fn spawner() -> Sender<Order> {
     sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Returns a command whose process dies with this process.
+/// Returns a command that runs in a process group of its own, with no input, and is killed when
+/// this process dies.
 pub fn tied(program: impl AsRef<OsStr>) -> Command {
     tied_within(&[], program)
 }

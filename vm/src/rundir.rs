@@ -2,7 +2,7 @@
 //!
 //! Each guest and each daemon has a [`RunDir`], and so have keys, extended images, programs under
 //! construction, the demo and tests; it lies below the system's folder for temporary files or in
-//! memory. It is removed on drop, and on SIGINT, SIGTERM and SIGHUP where [`clean_on_signals`] was
+//! memory. A drop removes it, and so do SIGINT, SIGTERM and SIGHUP where [`clean_on_signals`] was
 //! called (the demo and the matrix do); a directory of a killed process is removed by the next
 //! process that creates one in the same folder. A process counts as ended if its number is not in
 //! /proc, so that containers must not share the folder. Directories with other names are not
@@ -32,7 +32,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Creates a directory under the system's folder for temporary files. Its path is short: a Unix
+    /// Creates a directory under the system's folder for temporary files. The path is short: a Unix
     /// socket's path is limited to 107 bytes.
     ///
     /// # Errors

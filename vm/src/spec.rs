@@ -33,7 +33,7 @@ pub struct GuestSpec {
     pub reconnects: bool,
     /// Whether its network devices offer packed rings (virtio 1.3, 2.8).
     pub packed: bool,
-    /// The process whose network namespace (and user namespace) it runs in.
+    /// The process in the network namespace (and user namespace) of which the VMM runs.
     pub namespace_of: Option<u32>,
     /// Socket of its monitor (QMP), through which it can migrate.
     pub monitor: Option<PathBuf>,

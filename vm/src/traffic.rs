@@ -4,11 +4,11 @@
 //! Tests, the demo and [`crate::rdma`] call these functions; each runs `causeway-guest`, or `ping`,
 //! in a guest and parses its output. The agent serves TCP and AF_VSOCK in every guest. The receiver
 //! of a stream compares its content, the client that of the other exchanges; pings are only
-//! counted. A ping-pong or stream ends after its time limit with the figures so far, and its
-//! command is killed 40 s later (all times `CAUSEWAY_PATIENCE`); half-closes and messages have 40
-//! s. An exchange that fails, and changed content, are [`crate::Error::Traffic`]; a guest that ends
-//! or does not answer is [`crate::Error::Guest`]. Each function waits in the thread of the caller,
-//! and repeats nothing.
+//! counted. A ping-pong or stream ends after its time limit with the figures so far. Commands are
+//! killed 40 s after that limit, half-closes and messages 40 s after their start
+//! (`CAUSEWAY_PATIENCE` multiplies the time until the kill). An exchange that fails, and changed
+//! content, are [`crate::Error::Traffic`]; a guest that ends or does not answer is
+//! [`crate::Error::Guest`]. Each function waits in the thread of the caller, and repeats nothing.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;

@@ -3,9 +3,10 @@
 //!
 //! [`crate::machine`] asks for the arguments, and [`crate::guest`] starts the kernel as a child
 //! process, with the privileges of the test: the guest is not isolated from it. PCI functions,
-//! monitor, migration, taps, backends of QEMU, packed rings and reconnection of a spec are ignored
-//! without an error. Neither KVM nor QEMU is needed. The kernel reports a wrong argument on the
-//! console. Tests boot such guests where the package of user-mode Linux can be had.
+//! monitor, migration, taps, backends of QEMU, packed rings, reconnection and the permission to
+//! restart of a spec are ignored without an error. Neither KVM nor QEMU is needed. The kernel
+//! reports a wrong argument on the console. Tests boot such guests where the package of user-mode
+//! Linux can be had.
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};

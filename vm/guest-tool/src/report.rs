@@ -46,7 +46,7 @@ impl PingPong {
     }
 }
 
-/// A one-way stream whose receiver compared every byte with the pattern.
+/// A one-way stream, of which the receiver compared every byte with the pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
     /// Bytes in each write.

@@ -7,8 +7,8 @@
 //! guests of the first table must boot: without QEMU or an image the demo ends with the reason and
 //! status 1, before the other tables (KVM is not needed; `--messages` and `--rdma` skip them). Rows
 //! between hosts, MPI and the third table are omitted with the reason where this machine lacks a
-//! part or a privilege. A wrong command line has status 2. Signals clean up
-//! ([`causeway_vm::rundir`]).
+//! part or a privilege. A wrong command line has status 2. SIGINT, SIGTERM and SIGHUP remove the
+//! files of the run ([`causeway_vm::rundir`]).
 
 mod keep;
 mod measure;

@@ -21,7 +21,7 @@ use std::time::Duration;
 const SIZES: [usize; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
 /// Maximum rounds of a ping-pong.
 const ROUNDS: usize = 2000;
-/// Maximum bytes of a stream: only the fastest hosts reach it before the time limit.
+/// Maximum bytes of a stream, beside the time limit.
 const STREAM_BYTES: u64 = 16 << 30;
 /// Pings of the Ethernet row.
 const PINGS: u32 = 200;

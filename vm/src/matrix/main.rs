@@ -3,7 +3,7 @@
 //!
 //! Each unit of work, such as `bookworm/verbs`, is stored when it ends; a later call runs only the
 //! units that are missing, and kills up to the wanted number. libfabric and MPI over messages
-//! ([`causeway_vm::rdma::programs::messages`]) run in tests only.
+//! ([`causeway_vm::rdma::programs::messages`]) are not among the programs.
 //!
 //! `causeway-matrix` runs in one process, with causewayd and the guests as children that end with
 //! it. A step that fails is stored with its reason and does not end its unit; the exit status is 1

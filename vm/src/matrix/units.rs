@@ -44,7 +44,7 @@ pub enum Part {
     Four,
     /// Kills of causewayd during exchanges of two guests.
     Kills,
-    /// Hot unplug of a function whose driver was unbound.
+    /// Hot unplug of a function after the unbind of its driver.
     Unplug,
 }
 
@@ -199,7 +199,7 @@ impl Unit {
     }
 }
 
-/// Boots two guests on a daemon whose records lie in memory. The guests drop first.
+/// Boots two guests on a daemon with its records in memory. The caller must drop the guests first.
 fn boot_in_memory(suite: Suite) -> Result<(Daemon, Pair)> {
     let setup = Setup { in_memory: true, ..Pair::setup() };
     let mut pair = Pair::on(Daemon::with(setup)?, suite, Programs::Verbs)?;

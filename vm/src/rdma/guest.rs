@@ -6,8 +6,7 @@
 //! programs in it. A failure of the driver is an error with the kernel's messages. A broken driver
 //! may still pass traffic: the caller asks for messages of the kernel, such as a warning or a
 //! fault, by [`RdmaGuest::check_kernel`] after the programs. The guest is QEMU, a child process
-//! that is killed on drop; [`machine`](super::machine) chooses the accelerator. Its memory is 512
-//! MiB.
+//! that is killed on drop, with 512 MiB; [`machine`](super::machine) chooses the accelerator.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -89,8 +88,7 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Removes the driver from the function and binds it again: the driver destroys every object
-    /// and resets the function.
+    /// Removes the driver from the function, with the RDMA device, and binds it again.
     ///
     /// # Errors
     /// When the driver fails, with the kernel's messages.

@@ -1,4 +1,4 @@
-//! Hot unplug of a function from a guest whose driver was unbound.
+//! Hot unplug of a function from a guest, after the unbind of its driver.
 //!
 //! The matrix calls [`unplug`], which boots one guest on an adapter of a daemon of its own, all as
 //! child processes, from parts that must have been fetched. QEMU must report, with at most 60 s of

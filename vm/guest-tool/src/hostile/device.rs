@@ -89,7 +89,7 @@ impl Device {
     /// Sets the status register.
     ///
     /// # Errors
-    /// The error of the configuration space access, as for all methods here.
+    /// The error of the configuration space access.
     pub fn status(&mut self, status: u8) -> io::Result<()> {
         self.pci.write(Part::Common, register::STATUS, &[status])
     }

@@ -109,7 +109,7 @@ fn tx(
     device.ring(TX)
 }
 
-/// Sends a chain whose first descriptor `what` derives from the addresses of data and table:
+/// Sends a chain. `what` derives its first descriptor from the addresses of data and table:
 /// address, length, flags, next.
 fn chain(
     device: &mut Device,

@@ -33,7 +33,7 @@ pub fn all(steps: &mut Steps<Group>) {
     steps.kernel_messages();
 }
 
-/// Exchanges messages whose content both sides compare.
+/// Exchanges messages, and both sides compare their content.
 fn rping(at: &RdmaGuest, from: &RdmaGuest) -> Result<()> {
     let ip = at.ip();
     let exchange = Exchange {

@@ -5,9 +5,9 @@
 //! `fi_getinfo`) are compiled on the host, with a C library that must not be newer than the
 //! guests'. A step runs one program, a server and its client, or several in turn, by the guests'
 //! agents with a time limit for each (40 s for most); a step that fails does not end the sequence
-//! ([`super::Steps`]). The matrix and tests call the functions, [`messages`] but tests and the demo
-//! alone. Some steps leave modules, mounts, settings or programs in the guests; the matrix boots
-//! guests anew for each unit.
+//! ([`super::Steps`]). The matrix and tests call the functions, and the demo some of [`mpi`] and
+//! [`messages`]; the matrix calls none of [`messages`]. Some steps leave modules, mounts, settings
+//! or programs in the guests; the matrix boots guests anew for each unit.
 
 pub mod device;
 pub mod ethernet;
