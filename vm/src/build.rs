@@ -1,11 +1,11 @@
 //! Programs of this workspace that a run needs, built on demand.
 //!
 //! Modules of the crate, the demo and tests call these functions before they start guests, daemons
-//! or programs; each runs `cargo build --release` as a child process and waits, which takes minutes
-//! for a first build and has no time limit. With `CAUSEWAY_BIN_DIR` all programs and libraries but
-//! the guests' agent are taken from that folder and not built. All packages but the agent's are
-//! built together, under a lock, so that cargo does not rebuild shared dependencies. A failed build
-//! is an error with the end of cargo's output; nothing is installed.
+//! or programs; all but [`stripped`] run `cargo build --release` as a child process and wait, which
+//! takes minutes for a first build and has no time limit. With `CAUSEWAY_BIN_DIR` all programs and
+//! libraries but the guests' agent are taken from that folder and not built. All packages but the
+//! agent's are built together, under a lock, so that cargo does not rebuild shared dependencies. A
+//! failed build is an error with the end of cargo's output; nothing is installed.
 
 use crate::error::{Error, Result};
 use crate::{RunDir, place, process};

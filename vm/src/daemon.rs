@@ -1,13 +1,13 @@
-//! Runs `causewayd` for guests: unprivileged, in its own run directory.
+//! Runs `causewayd` for guests, in its own run directory.
 //!
 //! Tests, the demo, the matrix and [`crate::rdma`] start a [`Daemon`] with the ports of a
-//! [`Setup`]. The daemon is a child process, as `nobody` if the test is root; causewayd starts its
-//! holder itself. The log goes to a console, which keeps its end. All its sockets must exist within
-//! 15 s (times `CAUSEWAY_PATIENCE`) of the start, before which the programs may be built; a stop
-//! may take 5 s before the process is killed. A daemon that ends by itself is an error of
-//! [`Daemon::check`], or of a start, with the end of its log; nothing restarts it. The process and
-//! the run directory are gone after the drop; the holder has a session of its own, and ends later
-//! by itself.
+//! [`Setup`]. The daemon is a child process, as `nobody` if the test is root, with no capability
+//! but CAP_NET_RAW where a NIC has an interface; causewayd starts its holder itself. The log goes
+//! to a console, which keeps its end. The sockets of the setup must exist within 15 s (times
+//! `CAUSEWAY_PATIENCE`) of the start, before which the programs may be built; a stop may take 5 s
+//! before the process is killed. A daemon that ends by itself is an error of [`Daemon::check`], or
+//! of a start, with the end of its log; nothing restarts it. The process and the run directory are
+//! gone after the drop; the holder has a session of its own, and ends later by itself.
 
 use crate::console::Console;
 use crate::error::{Error, Result};

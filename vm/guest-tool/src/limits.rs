@@ -2,8 +2,8 @@
 //! own.
 //!
 //! Constants only. `client`, `serve`, `flood`, `transport` and `pattern` read the limits of
-//! traffic, `agent` and `vm::control` those of commands, and `init`, the demo and tests the ports.
-//! A time limit that ends is a failed read, write or connect.
+//! traffic, `agent` and `vm::control` those of commands, and `init`, `vm::rdma`, the demo and tests
+//! the ports. A time limit that ends is a failed read, write or connect.
 
 use std::time::Duration;
 
