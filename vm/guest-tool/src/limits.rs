@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-/// Largest single write or message, in bytes; clients refuse larger writes, and panic at larger
-/// messages.
+/// Largest single write or message, in bytes. Larger ones are refused before the connect;
+/// `client::messages` panics instead.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
 /// Largest round of a ping-pong that the service echoes, in bytes; the client has the lower
 /// [`MAX_WRITE_BYTES`].

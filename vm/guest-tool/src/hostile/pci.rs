@@ -48,9 +48,9 @@ struct Place {
 pub struct Pci {
     config: File,
     places: Vec<Place>,
-    /// Offset of the window in the configuration space, and the window's position: BAR, offset,
-    /// length.
+    /// Offset of the window in the configuration space.
     window: u64,
+    /// Position of the window, once it was set: BAR, offset, length.
     selected: Option<(u8, u32, u8)>,
     /// Bytes between the doorbells of two queues (`notify_off_multiplier`).
     pub notify_step: u32,
