@@ -1,10 +1,11 @@
 //! Payload bytes: each byte is derived from its flow and its offset, so that a misplaced byte is
 //! detected.
 //!
-//! Guests and processes of all worlds make their payload by [`append`] and [`take`], and record the
-//! [`sum`] of what they receive; the checkers ([`crate::check`]) compute the sum that the bytes
-//! should have. A *flow* is a frame, a message or a direction of a connection, with a key of its
-//! own. The functions are pure, without limits and errors.
+//! Guests and processes of all worlds make their payload by [`append`] and [`take`]. Guests record
+//! the [`sum`] of received bytes, and the checkers ([`crate::check`]) compute the sum that the
+//! bytes should have; a process of an MX NIC compares the bytes itself. A *flow* is a frame, a
+//! message or a direction of a connection, with a key of its own. The functions are pure, without
+//! limits and errors.
 
 use crate::rng::mix;
 

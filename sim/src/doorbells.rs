@@ -1,11 +1,12 @@
 //! Doorbells and notifications of one guest: delivered in time, late, or lost.
 //!
-//! Each simulated guest has one [`Doorbells`]. [`crate::play`](mod@crate::play) and [`crate::lan`]
-//! ring the due doorbells of a guest's native frontend after it sent or received, in the thread of
-//! the world. In the random phase, drawn from the seed, a doorbell comes up to 3 ms late, or is
-//! lost until the guest repeats it by its own timer after 5 to 40 ms; later every doorbell is
-//! delivered at once. A guest that sleeps on a queue takes nothing from it until the backend
-//! notifies it. Errors are those of the frontend: the queue does not exist.
+//! Each guest with a virtio device has one [`Doorbells`]. [`crate::play`](mod@crate::play) and
+//! [`crate::lan`] ring the due doorbells of a guest's native frontend after it sent or received, in
+//! the thread of the world. In the random phase of a stage, drawn from the seed, 8 % of the
+//! doorbells come up to 3 ms late, and 7 % are lost until the guest repeats them by its own timer
+//! after 5 to 40 ms; later, and in worlds of hosts, every doorbell is delivered at once. In the
+//! second phase a guest that sleeps on a queue takes nothing from it until the backend notifies it.
+//! Errors are those of the frontend: the queue does not exist, or a system call fails.
 
 use causeway_attach::native::{Frontend, NativeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

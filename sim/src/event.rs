@@ -3,8 +3,8 @@
 //! Guests, processes and worlds make events and put them on the tape ([`crate::tape`]), in the
 //! thread of the world; the hash of a world is that of the printed events, so that a change of an
 //! event's text changes the hashes of all seeds. Events hold no payload, only lengths and sums
-//! ([`crate::bytes`]). The types have no behaviour beyond the keys of flows. A type is a plain
-//! value that checks nothing; [`crate::check`] judges.
+//! ([`crate::bytes`]). The types have no behaviour beyond the keys and the ends of flows. A type is
+//! a plain value that checks nothing; [`crate::check`] judges.
 
 /// A guest of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -328,8 +328,8 @@ pub enum Crossing {
         /// Headers and checksums comply with the negotiated features.
         sound: bool,
     },
-    /// The network has been healthy for `HEAL_NS`, and no guest moves: every frame sent from now on
-    /// must arrive.
+    /// The network has been healthy for `HEAL_NS`, no guest moves, and the last move was `MOVE_NS`
+    /// ago: every frame sent from now on must arrive.
     Calm,
     /// Frames sent since `Calm` have had the time to arrive.
     Arrived,

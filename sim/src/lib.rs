@@ -1,9 +1,10 @@
-//! The simulator: runs the product's own shards under random guests, from one seed, without
-//! threads, without the host's wall clock or randomness.
+//! The simulator: runs the product's own shards under random guests, with simulated time and with
+//! faults drawn from one seed.
 //!
-//! [`world::play`] plays the world of a seed. Its guests record their observations on a
-//! [`tape::Tape`]; the [`check`]ers read only the tape and compare it with the invariants. The same
-//! seed gives the same tape.
+//! [`world::play`] plays the world of a seed: the same seed gives the same tape. [`boards::play`]
+//! plays the world of MX NICs of a seed, which uses the host's loopback interface and may differ in
+//! rare cases. Guests record their observations on a [`tape::Tape`]; the [`check`]ers read only the
+//! tape and compare it with the invariants.
 //!
 //! | module | content |
 //! |---|---|
@@ -15,7 +16,10 @@
 //! | [`rng`], [`bytes`] | random numbers and payload of a seed |
 //!
 //! A world runs in the caller's thread, one after another; the first violation ends it and is
-//! returned. Its lengths are bounded by constants (80 to 500 steps, then 5,000 rounds).
+//! returned. A turn of a shard may run in another thread, for which the world waits, and threads of
+//! the product close descriptors. Lengths are bounded by constants: a world of stages has 80 to 500
+//! steps (twice as many in a heavy world), and then at most 5,000 rounds for each stage.
+//! `causeway-sim` and the tests of the crate play worlds; the fuzz targets use [`Stage`] alone.
 //!
 //! Limits: the kernel, guest drivers, VMM processes and timing of real hosts are not simulated.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! `causeway-sim`: plays random worlds and prints, for each violated invariant, the command that
-//! replays the world.
+//! `causeway-sim`: plays random worlds and prints, for each world with a violation, its first
+//! violation and the command that replays the world.
 //!
-//! `make sim` starts the program. It plays the worlds of 1,000 seeds (`--seeds`, from `--first`
-//! on), one after another in the main thread, by [`causeway_sim::play`] or, with `--boards`,
+//! The program plays the worlds of 1,000 seeds (`--seeds`, from `--first` on; `make sim` plays
+//! 10,000), one after another in the main thread, by [`causeway_sim::play`] or, with `--boards`,
 //! [`boards::play`]. A violation does not end the run: the exit status is 1 if any world had one.
 //! Nothing outside of the process changes, except a temporary folder and loopback sockets of worlds
 //! of NICs.

@@ -4,9 +4,9 @@
 //! [`crate::world`] plays a stage through the trait [`Play`], which [`crate::ether`] and
 //! [`crate::sock`] implement, in the thread of the world: [`Play::turn`] is one random action of
 //! one random guest; after [`Play::settle`] all guests behave correctly ([`Play::behave`]).
-//! [`Behaviour`] states which faults a world has. Every error means that an invariant was violated
-//! against an honest guest; [`crate::world`] records it as the violation of the world. Simulated
-//! time passes only between actions.
+//! [`Behaviour`] states which faults a world has. An error means that an invariant was violated
+//! against an honest guest, or that a system call failed; [`crate::world`] records each as the
+//! violation of the world. Simulated time passes only between actions.
 
 use std::fmt;
 
@@ -23,15 +23,17 @@ use crate::tape::Tape;
 /// The faults and the behaviour that a world allows.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviour {
-    /// Guests leave and return at any moment.
+    /// Guests leave and return at any moment, and set-ups are interrupted.
     pub leaves: bool,
-    /// Ports are deleted and added.
+    /// Ports of virtio-net stages are deleted and added, if `leaves` is set too. Vsock stages
+    /// delete ports whenever `leaves` is set.
     pub deletes: bool,
     /// Guests are paused, and their memory is granted anew.
     pub pauses: bool,
     /// The longest time in which a guest takes nothing from its rings, in nanoseconds.
     pub away_ns: u64,
-    /// Guests send more and pause their receive side more often.
+    /// Guests with vsock devices send more, have larger buffers, and pause their receive side more
+    /// often. The random phase is twice as long.
     pub heavy: bool,
 }
 
@@ -139,7 +141,8 @@ impl Scene {
 
 /// The guests of one stage.
 ///
-/// Every error means that an invariant was violated against an honest guest.
+/// An error means that an invariant was violated against an honest guest, or that a system call
+/// failed.
 pub trait Play: fmt::Debug {
     /// Returns the scene.
     fn scene(&self) -> &Scene;
@@ -157,7 +160,7 @@ pub trait Play: fmt::Debug {
     /// # Errors
     /// An invariant was violated.
     fn join(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError>;
-    /// Detaches a guest, or forces it off its port.
+    /// Detaches a guest, resets its device, or deletes its port; or does nothing.
     ///
     /// # Errors
     /// An invariant was violated.

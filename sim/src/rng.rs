@@ -4,8 +4,8 @@
 //! world; `causeway-sim --seed` relies on it. A change of the order of draws changes all worlds.
 //! The numbers are not secret: the product's own randomness is not taken from here, except where a
 //! world passes a generator to it. The callers keep the preconditions: [`Rng::pick`] of an empty
-//! slice panics, and [`Rng::within`] needs `first <= last`. Numbers of [`Rng::below`] are a
-//! remainder, with a bias that no world notices.
+//! slice panics, and [`Rng::within`] needs `first <= last` and fewer than 2^64 numbers. Numbers of
+//! [`Rng::below`] are a remainder, with a bias that no world notices.
 
 /// A deterministic random number generator: equal seeds give equal sequences.
 #[derive(Debug, Clone)]

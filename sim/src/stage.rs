@@ -1,14 +1,15 @@
 //! A stage: a shard and its frontends in one thread, with simulated time and simulated doorbells.
 //!
 //! A frontend is a native port over a socket pair. While the frontend waits for an answer the shard
-//! works, so that a complete set-up is one call. Afterwards the shard works only in
-//! [`Stage::step`], and time changes only in [`Stage::advance`]. A port attached here never rings a
-//! doorbell itself: [`causeway_attach::native::DriverQueue::ring_due`] returns whether a guest
-//! would ring, and `ring` rings. [`Stage::step_elsewhere`] alone uses another thread, for one step.
+//! works, so that a complete set-up is one call. Otherwise the shard works only in [`Stage::step`],
+//! in [`Stage::step_elsewhere`] and for a command ([`Stage::with`]), and time changes only in
+//! [`Stage::advance`]. A port attached by [`Stage::net`] or [`Stage::vsock`] never rings a doorbell
+//! itself: [`causeway_attach::native::DriverQueue::ring_due`] returns whether a guest would ring,
+//! and `ring` rings. [`Stage::step_elsewhere`] alone uses another thread, for one step.
 //! [`crate::ether`], [`crate::sock`], [`crate::lan`] and [`crate::boards`] own stages, in the
-//! thread of the world, and tests drive one directly. A command that the shard refuses, a failed
-//! system call and a frontend that runs out of answers ([`Stage::patience`]) are a [`StageError`];
-//! nothing is retried.
+//! thread of the world, and tests and fuzz targets drive one directly. A command that the shard
+//! refuses, a failed system call and a frontend that runs out of answers ([`Stage::patience`]) are
+//! a [`StageError`]; nothing is retried.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,7 +31,7 @@ const PUMP_TURNS: usize = 4;
 /// A failure to set up or run a stage.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
-    /// The host is out of descriptors.
+    /// A system call failed, or the protocol with a process of an MX NIC was violated.
     #[error(transparent)]
     Host(#[from] io::Error),
     /// The shard refused a command.
@@ -181,8 +182,8 @@ impl Stage {
         call(&mut lock(&self.core).shard)
     }
 
-    /// Ends every conversation after its frontend has waited for `answers` more answers, which
-    /// simulates a frontend that dies during set-up. `None` removes the limit.
+    /// Ends every conversation after frontends have waited for `answers` more answers together,
+    /// which simulates a frontend that dies during set-up. `None` removes the limit.
     pub fn patience(&self, answers: Option<usize>) {
         lock(&self.core).patience = answers;
     }
@@ -212,7 +213,8 @@ impl Stage {
         Ok(self.with(|shard| shard.port_view(name))?)
     }
 
-    /// Returns the frontend's end of a new connection to a port, for tests that write raw bytes.
+    /// Returns the frontend's end of a new connection to a port, for processes of MX NICs, and for
+    /// tests that write raw bytes.
     ///
     /// # Errors
     /// The port is in use, or the host is out of descriptors.

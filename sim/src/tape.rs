@@ -2,9 +2,9 @@
 //!
 //! Guests and worlds append events ([`Tape::put`]), in the thread of the world. Each event is
 //! hashed as text and passed to all checkers ([`crate::check`]); the first violation is kept, and
-//! later events are only hashed. [`crate::world`] and [`crate::boards`] look at [`Tape::is_broken`]
-//! and stop a world with a violation. Events are printed or retained only if asked for; a tape that
-//! retains them has no limit. Appending never fails.
+//! later events are not checked. [`crate::world`], [`crate::lan`] and [`crate::boards`] read
+//! [`Tape::is_broken`] and stop a world with a violation. Events are printed or retained only if
+//! asked for; a tape that retains them has no limit. Appending returns no error.
 
 use std::fmt::Write;
 
@@ -69,7 +69,7 @@ impl Tape {
     }
 
     /// Ends the tape and returns the hash, the number of events, the retained events and the first
-    /// violation.
+    /// violation. Without one so far, the checkers judge the end of the events.
     pub fn close(mut self) -> (u64, u64, Vec<Event>, Option<Violation>) {
         if self.violation.is_none() {
             self.violation = self.checkers.end().err();

@@ -1,16 +1,16 @@
 //! A world: one or two stages, or hosts joined by links, with random guests and faults, all from
 //! one seed.
 //!
-//! A world has three phases. First, guests act at random and faults occur (80 to 500 steps). Then
-//! all guests behave correctly, and everything in flight must arrive by notifications alone, within
-//! 5,000 rounds. Last, all guests leave, and no resource may remain.
+//! A world of stages has three phases. First, guests act at random and faults occur (80 to 500
+//! steps, twice as many in a heavy world). Then all guests behave correctly, and everything in
+//! flight must arrive by notifications and timers of the shard, within 5,000 rounds. Last, all
+//! guests leave, and no resource may remain.
 //!
 //! `causeway-sim` and tests of the crate call [`play`], which runs the world in the caller's thread
-//! and returns the first violation, without a panic. One seed in five is a world of hosts
-//! ([`crate::lan`]), the others have stages of guests ([`crate::ether`], [`crate::sock`]). Worker
-//! threads of the product close descriptors in the background, which the end of a world awaits for
-//! up to 5 s. With [`PlayOptions::descriptors`] no other thread of the process may open
-//! descriptors.
+//! and returns the first violation. About one seed in five is a world of hosts ([`crate::lan`]),
+//! the others have stages of guests ([`crate::ether`] or [`crate::sock`]). With
+//! [`PlayOptions::descriptors`] the end of a world awaits for up to 5 s that worker threads of the
+//! product close descriptors, and no other thread of the process may open descriptors.
 
 use std::time::{Duration, Instant};
 
@@ -166,7 +166,7 @@ pub(crate) fn descriptors() -> Result<u64, StageError> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64)
 }
 
-/// Returns true if the world of this seed has hosts joined by links: one in five has.
+/// Returns true if the world of this seed has hosts joined by links: about one in five has.
 pub fn has_hosts(seed: u64) -> bool {
     mix(seed ^ 0x686f_7374).is_multiple_of(5)
 }

@@ -2,16 +2,20 @@
 //!
 //! [`Claimer::observe`] takes the addresses of guests that run here, [`Claimer::writes`] returns
 //! the writes that are due. Each is a transaction: it has its effect only if the key still has the
-//! expected revision. The caller executes them, passes the outcome to the replica, and asks again.
+//! expected revision. The caller (the main thread of `causeway-directory`) executes them, passes
+//! the outcome to the replica, and asks again.
 //!
-//! An address is claimed when its guest appears, with an epoch newer than any known claim on it.
-//! If another host claims it later with a newer epoch, this host does not claim again until that
-//! host withdraws or the guest appears anew: two hosts do not contend. If etcd loses a claim, or has a record there that
-//! was refused, the claim is written again as it was. An address that is away for
+//! An address of a shared group is claimed when its guest appears, with an epoch newer than any
+//! known claim of another host on it; a live claim of this host is continued. The exception is a
+//! guest that was here before the process started, while another host has a newer claim: its
+//! address counts as lost. If another host claims an address later with a newer epoch, it is lost
+//! as well. This host does not claim a lost address again until the other claim is withdrawn or
+//! dropped, or the guest appears anew: two hosts do not contend. If etcd loses a claim, or has a
+//! record there that was refused, the claim is written again as it was. An address that is away for
 //! [`ABSENT_KEPT_NS`] (2 s) is withdrawn by a signed record, which is deleted after
-//! [`WITHDRAWAL_KEPT_NS`] (10 s). A write that did not last, because it was refused or another
-//! host replaced it, is repeated at once and then after 1 to 60 s. No clock and no I/O; runs in
-//! the caller's thread.
+//! [`WITHDRAWAL_KEPT_NS`] (10 s). A write without a lasting effect is repeated at once and then
+//! after 1 to 60 s. An evicted host writes nothing. No clock and no I/O; runs in the caller's
+//! thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +108,8 @@ pub struct Claimer {
 }
 
 impl Claimer {
-    /// Takes the addresses of guests that run here.
+    /// Takes all addresses of guests that run here; an address that is not among them is away.
+    /// Accepted claims of this host for other addresses count as away too.
     pub fn observe(&mut self, local: &[LocalAddress], replica: &Replica, wall: u64) {
         let here: BTreeSet<&ClusterAddress> = local.iter().map(|local| &local.at).collect();
         for (at, attachment) in &mut self.attached {
@@ -155,7 +160,8 @@ impl Claimer {
         self.attached.values().filter(lost).count()
     }
 
-    /// Returns the writes that are due, at most [`WRITES_MAX`] (128).
+    /// Returns the writes that are due, at most [`WRITES_MAX`] (128); none while this host is
+    /// evicted. A returned write counts as made: the caller executes it.
     pub fn writes(&mut self, replica: &mut Replica, key: &SigningKey, wall: u64) -> Vec<Write> {
         let mut writes = Vec::new();
         if replica.is_evicted() {
@@ -191,7 +197,8 @@ impl Claimer {
         writes
     }
 
-    /// Returns when [`Self::writes`] has further writes, if no event comes before.
+    /// Returns when the next withdrawal, or deletion of one, is due; the time may have passed.
+    /// `None` without one: repeated claims have no deadline.
     pub fn deadline(&self) -> Option<u64> {
         let all = self.attached.values();
         let due = all.filter_map(|known| {

@@ -8,7 +8,9 @@
 //! | `cid/GROUP/CID`, `mac/GROUP/MAC`, `nic/GROUP/NAME`, `gid/GROUP/GID` | [`ClaimRecord`](crate::record::ClaimRecord) |
 //!
 //! A key has one form only: an address that is not in the canonical form is refused, so that one
-//! address never has two claims. Parsing is pure, and runs in the caller's thread.
+//! address never has two claims. The replica parses each key of etcd and counts a refused one as
+//! malformed; the verbs of `causeway-directory` leave it out of lists. Parsing is pure, and runs in
+//! the caller's thread.
 
 use std::net::Ipv6Addr;
 
@@ -42,7 +44,7 @@ pub fn prefix(site: &Name) -> String {
 }
 
 impl RecordKey {
-    /// Returns the key in etcd.
+    /// Returns the key in etcd. Lengths and forms are not checked here.
     pub fn path(&self, site: &Name) -> String {
         let prefix = prefix(site);
         match self {
@@ -58,7 +60,8 @@ impl RecordKey {
     /// Reads a key of etcd.
     ///
     /// # Errors
-    /// The key is longer than [`KEY_BYTES_MAX`], of another site, or not canonical.
+    /// The key is longer than [`KEY_BYTES_MAX`] (320), of another site, not of the schema or not
+    /// canonical, or the name of a host is longer than [`HOST_BYTES_MAX`] (40).
     pub fn parse(site: &Name, path: &[u8]) -> Result<Self, KeyError> {
         if path.len() > KEY_BYTES_MAX {
             return Err(KeyError);

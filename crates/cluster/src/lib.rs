@@ -13,8 +13,9 @@
 //! ```
 //!
 //! [`Replica`] verifies records and keeps the accepted ones; [`Claimer`] decides which claims this
-//! host writes. Refused records change nothing and are counted ([`RecordRefusal`]); [`limits`] has the
-//! bounds. Everything runs in the thread of the caller.
+//! host writes. A refused record replaces no accepted record and is counted ([`RecordRefusal`]);
+//! [`limits`] has the bounds. Everything runs in the thread of the caller, in `causeway-directory`
+//! its main thread.
 //!
 //! ```
 //! use causeway_cluster::record::{GroupRecord, VERSION};

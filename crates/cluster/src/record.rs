@@ -2,9 +2,11 @@
 //!
 //! A reader ignores fields that it does not know, and refuses a record with a larger version
 //! ([`RecordError::Version`]): a change that older readers may ignore keeps the version. Values
-//! longer than [`VALUE_BYTES_MAX`] are refused before they are read. A record is data of another
-//! host: only [`HostRecord::verify`] and [`ClaimRecord::verify`] establish its origin, and the
-//! replica ([`crate::replica`]) calls them. Pure; runs in the caller's thread.
+//! longer than [`VALUE_BYTES_MAX`] are refused before they are read. Reading verifies no signature:
+//! the replica ([`crate::replica`]) calls [`HostRecord::verify`] and [`ClaimRecord::verify`]. A
+//! host's record is signed by the key that it contains, so the replica also compares that key with
+//! the known one. Records of groups and evictions have no signature; the rights in etcd protect
+//! them. Pure; runs in the caller's thread.
 
 use std::net::SocketAddr;
 
@@ -78,11 +80,12 @@ pub struct HostRecord {
     /// Addresses and UDP ports at which the host receives, the preferred first; 1 to
     /// [`ENDPOINTS_MAX`] (16).
     pub endpoints: Vec<SocketAddr>,
-    /// Time of day at which the host's process started, in ns since 1970.
+    /// Time of day at which the host's process started, in ns since 1970, or later
+    /// ([`crate::Replica::next_epoch`]).
     pub epoch: u64,
-    /// Groups that exist on the host.
+    /// Groups that exist on the host and are shared in the site.
     pub groups: Vec<Name>,
-    /// Signature of `signing_key` over the other fields and the key of the record.
+    /// Signature of `signing_key` over the other fields except `v`, and the key of the record.
     pub signature: Signature,
 }
 
@@ -168,7 +171,7 @@ impl GroupRecord {
     }
 }
 
-/// The eviction of a host: the records that it signed are refused. Operators write it.
+/// The eviction of a host: its record and claims are refused. Operators write it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionRecord {
     /// Version.
@@ -200,13 +203,13 @@ pub struct ClaimRecord {
     pub v: u32,
     /// The host.
     pub host: Name,
-    /// Time of day at which the address appeared there, in ns since 1970, and larger than the epoch
-    /// of any claim that the host knew.
+    /// Time of day at which the address appeared there, in ns since 1970, or 1 more than the epoch
+    /// of a newer claim that the host knew.
     pub epoch: u64,
     /// Whether the host withdraws the claim of this epoch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
-    /// Signature of the host over the other fields and the key of the record.
+    /// Signature of the host over the other fields except `v`, and the key of the record.
     pub signature: Signature,
 }
 

@@ -1,7 +1,9 @@
 //! Refusals of records, and their texts.
 //!
-//! A refused record changes nothing and is counted by its reason. A conflict of a host's keys is an
-//! alarm too: only an operator can resolve it. Pure; runs in the caller's thread.
+//! A refused record replaces no accepted record and is counted by its reason. A refused claim
+//! marks the accepted claim on its address as missing; that of another host is dropped after 1 h
+//! ([`crate::replica`]). A conflict of a host's keys is also an alarm. Pure; runs in the caller's
+//! thread.
 
 use causeway_model::Name;
 
@@ -16,13 +18,15 @@ pub enum RecordRefusal {
     Version,
     /// The signature is not that of the host.
     Signature,
-    /// The record is older than the accepted one, or the host had not the right to replace it.
+    /// The record is older than the accepted one; of claims with one epoch, the claim of the host
+    /// with the smaller name, or a live claim after its withdrawal.
     Older,
     /// The epoch lies more than a day in the future.
     Future,
     /// The host is evicted.
     Evicted,
-    /// Another group has the number, or another host the key.
+    /// Another group has the number, another host the key of tunnels, or the host another signing
+    /// key than before.
     Conflict,
     /// A limit is reached.
     Full,
@@ -65,7 +69,9 @@ impl From<RecordError> for RecordRefusal {
     }
 }
 
-/// The reason why a host's record is refused until an operator decides.
+/// The conflict of a host's record with known keys. The record of another host is refused; the own
+/// record is accepted, with the alarm. The alarm ends with an accepted record of the host, with the
+/// end of its lease, and with its eviction.
 #[derive(Debug, Clone)]
 pub(crate) enum HostConflict {
     /// The signing key is not that of the known record.

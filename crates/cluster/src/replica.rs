@@ -1,22 +1,29 @@
 //! The copy of a site's directory in one host, and the rules by which records of etcd change it.
 //!
-//! etcd is not trusted: every record is verified, and an event may arrive late, twice or never.
-//! [`Replica::apply`] takes events of a watch, [`Replica::list`] the whole content at one revision.
+//! Records of hosts and claims are accepted with a valid signature only; groups and evictions have
+//! none. An event may arrive late, twice or never: an event of a key that is not newer than the
+//! known revision of the key, or than the last list, is ignored. [`Replica::apply`] takes events of
+//! a watch, [`Replica::list`] the whole content at one revision.
 //!
 //! | event | effect |
 //! |---|---|
-//! | record of a host | accepted with its own signature and an epoch that is not older, nor a day ahead |
+//! | record of a host | accepted with its own signature and an epoch that is not older, nor more than a day ahead |
 //! | record of a host with another signing key than before | refused, and alarmed, until an eviction |
-//! | record of a host with the key of tunnels of another host | refused, and alarmed |
+//! | record of a host with the key of tunnels of another host | refused, and alarmed; the own record is accepted, and alarmed |
 //! | lease of a host lapses | the host is *unseen*; its claims and links stay |
-//! | claim | accepted with the signature of the host's key, and an epoch newer than the accepted claim |
+//! | claim | accepted with the signature of the host's key, and an epoch newer than the accepted claim; of equal epochs, that of the host with the larger name |
+//! | claim of a host without a record | waits for the record |
 //! | signed withdrawal | the address has no owner |
-//! | deletion of a claim | the claim stays, *missing*, until its host claims anew; collected after 1 h |
+//! | deletion of a claim, or a refused record in its place | the claim stays, *missing*, until its host claims anew; collected after 1 h, except own claims |
+//! | deletion of a withdrawal | the address is forgotten |
 //! | deletion of a group | the group is no longer shared |
+//! | deletion of an eviction | the caller must list anew: refused records may be accepted |
 //! | eviction of a host | its record and claims are forgotten, and refused |
 //! | more than 20 % of the records gone in one step, and at least 5; all groups; everything | removals are held, and alarmed |
 //!
-//! A refused record changes nothing and is counted. The type performs no I/O and reads no clock:
+//! While removals are held, deleted groups and evictions stay in force, and no claim is collected.
+//! A deletion of an eviction in that time takes effect with the next list after it. A refused
+//! record is counted and replaces no accepted record. The type performs no I/O and reads no clock:
 //! `wall` is the time of day in ns since 1970. Runs in the caller's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +139,8 @@ impl Replica {
         }
     }
 
-    /// Applies events of a watch, in the order of their arrival; `revision` is that of etcd.
+    /// Applies events of a watch, in the order of their arrival; `revision` is that of etcd. Also
+    /// applies the outcome of an own write, with the revision that is known.
     pub fn apply(&mut self, events: &[KeyEvent], revision: u64, wall: u64) {
         let floor = self.floor;
         let deletions = events.iter().filter(|event| event.value.is_none());
@@ -211,7 +219,8 @@ impl Replica {
         has_collected || must_list
     }
 
-    /// Follows the removals that are held: an operator confirmed them.
+    /// Ends the hold, and removes the held groups: an operator confirmed them, or the records are
+    /// back. Without a hold nothing happens.
     pub fn release(&mut self) {
         if self.brake.take().is_some() {
             for group in std::mem::take(&mut self.held_groups) {
@@ -399,8 +408,9 @@ impl Replica {
     }
 
     /// Refuses a host's record with keys that conflict. The first signing key of a host holds until
-    /// the host is evicted: a record is signed by its own key, so its author is not proven. Two hosts with one key of tunnels cannot both
-    /// be reached: frames for the second go to the first, which is kept. The own record stays.
+    /// the host is evicted: a record is signed by its own key, so its author is not proven. Two
+    /// hosts with one key of tunnels cannot both be reached: frames for the second go to the first,
+    /// which is kept. The own record is accepted, with the alarm.
     fn check_keys(&mut self, id: &Name, record: &HostRecord) -> Result<(), RecordRefusal> {
         let mut others = self.hosts.iter().filter(|(other, _)| *other != id);
         let is_other = |known: &Host| known.record.signing_key != record.signing_key;
@@ -581,12 +591,12 @@ impl Replica {
         &self.site
     }
 
-    /// Returns the last revision of etcd.
+    /// Returns the last revision of etcd that a list or a watch reported; 0 before the first.
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Returns a number that changes with [`Self::hosts`] and [`Self::addresses`].
+    /// Returns a number that changes with [`Self::hosts`] and [`Self::addresses`], and with a hold.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
@@ -596,7 +606,8 @@ impl Replica {
         &self.counters
     }
 
-    /// Returns the reason of an alarm; `None` without one.
+    /// Returns the reason of the first alarm; `None` without one. The order: another host with this
+    /// host's name, the own eviction, a hold, a conflict of keys.
     pub fn alarm(&self) -> Option<String> {
         if self.has_clone {
             return Some(format!(

@@ -2,7 +2,8 @@
 //!
 //! Each host has a signing key of its own, beside the X25519 key of its tunnels. The public half
 //! stands in the host's record; a claim is accepted only with a signature of that key over the
-//! address, the epoch and the host. The module draws no random numbers: the caller passes a seed.
+//! address, the epoch, the host and the mark of a withdrawal. The module draws no random numbers:
+//! the caller passes a seed.
 //! Texts are base64, as the other keys of the project.
 
 use std::fmt;

@@ -1,4 +1,6 @@
-//! Options and verbs of `causeway-directory`.
+//! Options and verbs of `causeway-directory`, for its `main`. The comments of the fields are the
+//! texts of the help and of the manual page. Files and endpoints that options name are not examined
+//! here.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -128,7 +130,7 @@ pub enum Verb {
         /// Name of the host
         host: Name,
     },
-    /// Confirm removals that this host holds because more than 20 % disappeared in one step
+    /// Confirm removals that this host holds because too many records disappeared in one step
     Release {
         /// Directory of the process's state
         #[arg(

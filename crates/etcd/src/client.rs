@@ -2,13 +2,16 @@
 //! of a watch.
 //!
 //! The gateway is part of every etcd 3.4 and later, and blocking requests suffice for a process
-//! with one connection of each type; so no asynchronous runtime and no gRPC is needed. A request is
-//! sent to the endpoint that answered last; after a failure the next request takes the next one.
-//! Every request is repeated once on a new connection if a kept connection turns out closed: puts
-//! are transactions on revisions, and repetition changes nothing.
+//! with one connection of each type; so no asynchronous runtime and no gRPC is needed. Requests go
+//! to one endpoint until the caller takes the next ([`Etcd::next_endpoint`]), as the process does
+//! after each failure; the verbs use the first. Every request but a watch is repeated once on a new
+//! connection if it fails on a kept connection, so it may have its effect twice: a repeated
+//! transaction fails on its revision, a repeated put has no further effect, and a lease that was
+//! granted twice expires.
 //!
-//! Answers are bounded in size and time ([`crate::limits`]); a malformed answer is an error. Runs
-//! in the caller's thread.
+//! Answers are bounded in size and time ([`crate::limits`]), but a watch waits without limit. An
+//! answer that is not JSON is an error; a field that is absent reads as 0 or empty, and an entry
+//! that cannot be decoded is left out. Runs in the caller's thread.
 
 use std::net::TcpStream;
 
@@ -26,7 +29,7 @@ use crate::stream::{Endpoint, Security, Stream, open};
 /// A failed request to etcd.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// The endpoint does not answer.
+    /// The endpoint does not answer, or not with HTTP.
     #[error("{0}: {1}")]
     Io(Endpoint, #[source] std::io::Error),
     /// etcd refuses the request.
@@ -124,7 +127,8 @@ pub enum WriteOutcome {
 pub enum WatchMessage {
     /// Changes, up to a revision.
     Events(Vec<KeyEvent>, u64),
-    /// The watch ended: the revision was compacted, or etcd cancelled the watch.
+    /// The watch ended: the revision was compacted, etcd cancelled the watch, the connection ended,
+    /// or a message was malformed. With the reason.
     Cancelled(String),
 }
 
@@ -246,10 +250,10 @@ impl Etcd {
         serde_json::from_slice(&answer).map_err(|error| EtcdError::Form(at, error))
     }
 
-    /// Lists all keys with a prefix.
+    /// Lists all keys with a prefix, in one answer.
     ///
     /// # Errors
-    /// etcd does not answer or refuses.
+    /// etcd does not answer or refuses, or the answer is longer than [`REPLY_BYTES_MAX`] (128 MiB).
     pub fn list(&mut self, prefix: &str) -> Result<Listing> {
         let range = json!({ "key": encoded(prefix), "range_end": range_end(prefix) });
         let answer = self.call("/v3/kv/range", &range)?;
@@ -258,7 +262,8 @@ impl Etcd {
         Ok(Listing { items, revision: number(at(&answer, "/header/revision")) })
     }
 
-    /// Returns the revision of the newest change of a key with a prefix that exists.
+    /// Returns the revision of the newest change of a key with a prefix that exists; 0 without
+    /// one. Deletions do not count.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
@@ -300,7 +305,8 @@ impl Etcd {
         Ok(WriteOutcome::Failed(now.unwrap_or(absent)))
     }
 
-    /// Writes a key, with a lease if one is given.
+    /// Writes a key, with a lease if one is given, at any revision of the key. Returns the revision
+    /// of the write.
     ///
     /// # Errors
     /// etcd does not answer or refuses, for example because the lease has expired.
@@ -348,8 +354,9 @@ impl Etcd {
         self.call("/v3/lease/revoke", &json!({ "ID": lease.to_string() })).map(drop)
     }
 
-    /// Begins a watch of all keys with a prefix from a revision on. Returns its connection, and a
-    /// handle to end it from another thread.
+    /// Begins a watch of all keys with a prefix from a revision on, over a connection of its own,
+    /// without a limit of time for its reads. Returns the connection, and a handle to end it from
+    /// another thread.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
@@ -383,7 +390,7 @@ impl Etcd {
 /// Reads a line of a watch.
 ///
 /// # Errors
-/// The line is no message of etcd.
+/// The line is not JSON. JSON of another form reads as a message without events, of revision 0.
 pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
     let value: Value = serde_json::from_slice(line)?;
     let result = at(&value, "/result");

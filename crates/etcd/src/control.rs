@@ -1,7 +1,8 @@
 //! Requests to the daemon, over its control socket.
 //!
-//! Each request connects anew and blocks its thread for at most [`CONTROL_TIME_MAX`] a read. The
-//! daemon's refusals are errors with its text. Nothing is repeated.
+//! Each request connects anew and blocks its thread: at most [`CONTROL_TIME_MAX`] (5 s) for a
+//! write, [`LOCAL_WAIT`] (1 s) longer for a read. The daemon's refusals are errors with its text.
+//! Nothing is repeated here; the callers in [`crate::process`] ask again.
 
 use std::io::Error;
 use std::os::unix::net::UnixStream;
@@ -53,18 +54,18 @@ fn ask<T: DeserializeOwned>(
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// Asks for the addresses of this host.
+/// Asks for the addresses of this host. The thread that follows them calls it.
 ///
 /// # Errors
-/// The daemon does not answer or refuses.
+/// The daemon does not answer or refuses, or its answer is malformed.
 pub fn local(socket: &Path, query: &ClusterLocalQuery) -> Result<ClusterLocal, ControlError> {
     ask(socket, ("POST", "/v1/cluster/local"), query)
 }
 
-/// Sends hosts and addresses of the site.
+/// Sends hosts and addresses of the site, and the state of the process. The main thread calls it.
 ///
 /// # Errors
-/// The daemon does not answer or refuses.
+/// The daemon does not answer or refuses, or its answer is malformed.
 pub fn update(socket: &Path, update: &ClusterUpdate) -> Result<(), ControlError> {
     ask::<Value>(socket, ("POST", "/v1/cluster/remote"), update).map(drop)
 }

@@ -1,11 +1,13 @@
 //! A client of HTTP/1.1 over a blocking stream: requests with a JSON body, and replies whole or
 //! line by line.
 //!
-//! The head of a reply is parsed by `httparse`; bodies with a length, chunked bodies (RFC 9112, 7.1)
-//! and bodies until the end of the connection are decoded here, because a watch needs the lines of
-//! a chunked body as they arrive, under a limit. Time limits are those of the stream for each read,
-//! and [`EXCHANGE_TIME_MAX`] (10 s) for a whole exchange; lines have no such limit. The module
-//! follows no redirection and compresses nothing. Runs in the caller's thread, which it blocks.
+//! The head of a reply is parsed by `httparse`; bodies with a length, chunked bodies (RFC 9112,
+//! 7.1) and bodies until the end of the connection are decoded here, because a watch needs the
+//! lines of a chunked body as they arrive, under a limit. Time limits are those of the stream for
+//! each read and write; besides, [`EXCHANGE_TIME_MAX`] (10 s) after the request no further read
+//! begins, except for lines. The module follows no redirection and compresses nothing, and reads no
+//! interim reply (1xx). [`crate::client`], [`crate::watch`] and [`crate::control`] use it; runs in
+//! the caller's thread, which it blocks.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -59,7 +61,8 @@ impl<S: Read + Write> Connection<S> {
         Self { stream, received: Vec::new(), body: BodyForm::Ended, closes: false, begun: None }
     }
 
-    /// Returns whether a further request can be sent.
+    /// Returns whether a further request can be sent: the last reply was read to its end, and the
+    /// server does not close the connection.
     pub fn is_reusable(&self) -> bool {
         !self.closes && self.body == BodyForm::Ended && self.received.is_empty()
     }

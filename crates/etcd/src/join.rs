@@ -1,9 +1,11 @@
 //! `causeway-directory join`: everything that a host needs to join a site, in one command.
 //!
 //! The verb connects to etcd, shares the given groups, makes the private key of tunnels if there is
-//! none, writes the settings of the service to a file of variables, and enables and starts the
-//! service with systemctl(1). A key that exists is kept; a file of settings is replaced. Each step
-//! that fails ends the verb with the remedy, and the verb can be repeated. Runs in the main thread.
+//! none, writes the settings of the service to a file of variables, runs systemd-tmpfiles(8), and
+//! enables and restarts the service with systemctl(1). With `--no-start` it ends after the
+//! settings. A key that exists is kept; a file of settings is replaced. Each step that fails ends
+//! the verb with an error, earlier steps keep their effect, and the verb can be repeated. The
+//! endpoints are not examined here: the service refuses wrong ones. Runs in the main thread.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -31,7 +33,8 @@ fn failed(path: &Path, error: &impl ToString) -> VerbError {
 /// Joins the host to the site.
 ///
 /// # Errors
-/// etcd does not answer, a group conflicts, a file cannot be written, or the service does not start.
+/// The host's name is too long, etcd does not answer, a group conflicts, a setting has a character
+/// that the file cannot hold, a file cannot be written, or the service does not start.
 pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbError> {
     if let Some(host) = join.host.as_ref().filter(|host| host.as_str().len() > HOST_BYTES_MAX) {
         let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");

@@ -1,4 +1,7 @@
 //! The host's key of signatures: a file in the state directory, made at the first start.
+//!
+//! `main` reads it for the verb `run`, before the sandbox. [`crate::join`] makes the key of tunnels
+//! with [`random`] and [`write_new`]. The mode of a file that exists is not examined.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -19,7 +22,7 @@ pub struct KeyFileError {
 /// Reads the key, or makes one with mode 0600 if the file does not exist.
 ///
 /// # Errors
-/// The file cannot be read or made, or has no key.
+/// The file cannot be read or made, or has no key in its first 1,024 bytes.
 pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
     let wrong = |text: String| KeyFileError { path: path.to_owned(), text };
     match File::open(path) {
@@ -41,8 +44,8 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
     }
 }
 
-/// Writes a key to a new file with mode 0600: beside, synchronized, and renamed, so that a crash
-/// leaves no empty key.
+/// Writes a key to a file with mode 0600: beside, synchronized, and renamed, so that a crash leaves
+/// no empty key. A file that exists is replaced: the callers check before.
 ///
 /// # Errors
 /// The file cannot be written.

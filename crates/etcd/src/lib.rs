@@ -7,7 +7,7 @@
 //! Without the process, or without etcd, a daemon forwards as before: only changes wait.
 //!
 //! The crate blocks its threads ([`process`] lists them) and needs no asynchronous runtime. Every
-//! answer is bounded in size and time ([`limits`]).
+//! answer is bounded in size and time ([`limits`]), except that a watch has no limit of time.
 //!
 //! ```
 //! use causeway_etcd::client::watch_message;

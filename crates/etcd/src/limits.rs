@@ -4,22 +4,23 @@
 
 use std::time::Duration;
 
-/// Longest time of a request to etcd, for the connect and for each read and write.
+/// Longest time of a connect to an address of etcd, and of each read and write; a watch reads
+/// without limit.
 pub const ETCD_TIME_MAX: Duration = Duration::from_secs(3);
-/// Longest time from a request to the end of its reply.
+/// Time after a request, to etcd or the daemon, from which no further read of its reply begins: the
+/// exchange fails.
 pub const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Longest time of a request to the daemon, for each read and write; a request for addresses waits
-/// [`LOCAL_WAIT`] longer.
+/// Longest time of a write to the daemon; a read may take [`LOCAL_WAIT`] longer.
 pub const CONTROL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest wait of a request for the addresses of this host.
 pub const LOCAL_WAIT: Duration = Duration::from_secs(1);
-/// Pause after a failed request to the daemon.
+/// Pause after a failed request for the addresses of this host.
 pub const CONTROL_RETRY: Duration = Duration::from_millis(200);
 /// First pause after etcd failed; doubled each time.
 pub const ETCD_RETRY_MIN: Duration = Duration::from_millis(200);
 /// Longest pause after etcd failed.
 pub const ETCD_RETRY_MAX: Duration = Duration::from_secs(3);
-/// First pause after the host's record was refused; doubled each time.
+/// First pause after the host's record was refused, by etcd or by the rules; doubled each time.
 pub const REFUSED_RETRY_MIN: Duration = Duration::from_secs(1);
 /// Longest pause after the host's record was refused.
 pub const REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
@@ -32,15 +33,15 @@ pub const KEEPALIVE: Duration = Duration::from_secs(4);
 pub const PROBE: Duration = Duration::from_secs(10);
 /// Time within which the watch must deliver a change that a probe found.
 pub const PROBE_GRACE: Duration = Duration::from_secs(2);
-/// Idle time after which the kernel probes the connection of the watch.
+/// Idle time after which the kernel probes a connection to etcd, that of the watch included.
 pub const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
 /// Interval in which the state of the process is reported to the daemon without a change.
 pub const REPORT: Duration = Duration::from_secs(2);
 /// Interval in which a changed state is written to the snapshot.
 pub const SNAPSHOT: Duration = Duration::from_secs(2);
-/// Most bytes of a head of a reply.
+/// Bytes of a head of a reply, or of a chunk's header, above which an incomplete one is refused.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Most headers of a reply.
+/// Most headers of a reply; a reply with more is malformed.
 pub const HEADERS_MAX: usize = 64;
 /// Most characters of a reason of etcd; a longer one is cut.
 pub const REASON_CHARS_MAX: usize = 256;
@@ -48,11 +49,11 @@ pub const REASON_CHARS_MAX: usize = 256;
 pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Most bytes of one message of a watch. A longer one ends the watch, and a list follows.
 pub const WATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most bytes of the snapshot that are read.
+/// Most bytes that are read of the snapshot, and most bytes of a file to import.
 pub const SNAPSHOT_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// Most messages that wait for the main thread.
+/// Most messages that wait for the main thread; a sender waits for room.
 pub const MESSAGES_MAX: usize = 16;
-/// Hosts in one update of the daemon: a host may have many groups.
+/// Most new hosts in one update of the daemon: a host may have many groups.
 pub const UPDATE_HOSTS: usize = 4;
-/// Addresses in one update of the daemon.
+/// Most addresses, or removed hosts, in one update of the daemon.
 pub const UPDATE_ENTRIES: usize = 128;

@@ -1,4 +1,10 @@
 //! causeway-directory: connects a daemon to etcd, and the operator's verbs about a site.
+//!
+//! Every verb runs in the main thread; `run` ends with SIGTERM or SIGINT, which
+//! the thread `signals` passes to the main thread. The files of TLS and of the password are read
+//! first, for every verb; `run` then reads or makes its signing key, and enters the sandbox before
+//! it starts threads. `release` writes the file `release` in the state directory, and asks neither
+//! etcd nor the process. Exit status: 0 done, 1 error, 2 wrong usage, 3 not found.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};

@@ -1,17 +1,20 @@
 //! The process: connects a daemon to etcd.
 //!
-//! Three threads: one waits at the daemon for changes of this host's addresses, one waits at etcd
-//! for changes of the site ([`crate::watch`]), and the main thread does everything else. It applies
-//! the changes to the replica, writes the claims of this host, renews the lease of the host's
-//! record, and sends hosts and addresses to the daemon.
+//! Four threads: one waits at the daemon for changes of this host's addresses, one per session
+//! waits at etcd for changes of the site ([`crate::watch`]), one of `main` waits for signals, and
+//! the main thread ([`Process::run`]) does everything else. The main thread applies the changes to
+//! the replica, writes the host's record and the claims of this host, renews the lease of the
+//! record, and sends hosts and addresses to the daemon. Exchanges with etcd and the daemon block
+//! it.
 //!
 //! | failure | effect |
 //! |---|---|
 //! | etcd away | nothing is removed; requests are repeated after 0.2 to 3 s, and a full list follows |
-//! | watch dead without an end | found by the kernel's probes, or within 12 s by a probe |
-//! | etcd refuses a write | counted and alarmed; repeated after 1 to 60 s, and everything else goes on |
-//! | revision compacted, lease expired | full list; a new lease with the host's record |
-//! | daemon away | asked again every 0.2 s; a new daemon gets the whole state |
+//! | watch dead without an end | found by the kernel's probes; if keys were written meanwhile, by a probe about 12 s later (deletions alone are not found) |
+//! | etcd refuses a write | counted and alarmed; repeated after pauses of up to 60 s, and everything else goes on |
+//! | revision compacted, watch ended | full list, a new lease, and the host's record anew |
+//! | lease expired | a new lease, and the host's record anew |
+//! | daemon away | asked again every 0.2 s, and nothing is written to etcd except the lease; the daemon then gets the whole state |
 //! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
 
 use std::collections::BTreeMap;
@@ -59,7 +62,7 @@ pub struct Settings {
     pub host: Name,
     /// Control socket of the daemon.
     pub control: PathBuf,
-    /// Directory of the snapshot.
+    /// Directory of the snapshot, and of the file `release` of an operator.
     pub state: PathBuf,
     /// Addresses and UDP ports at which other hosts reach this one, the preferred first.
     pub endpoints: Vec<SocketAddr>,
@@ -67,7 +70,7 @@ pub struct Settings {
     pub tunnel: ClusterTunnel,
 }
 
-/// What the daemon has been sent.
+/// The state that was sent to the daemon.
 #[derive(Debug, Default)]
 struct Sent {
     /// Number of the daemon.
@@ -185,7 +188,8 @@ fn follow_local(control: PathBuf, private_key: PathBuf, to: SyncSender<ProcessMe
 }
 
 impl Process {
-    /// Prepares the process, and reads the snapshot.
+    /// Prepares the process, and reads the snapshot. A snapshot that cannot be read is logged, and
+    /// left out.
     pub fn new(settings: Settings, signing: SigningKey, etcd: Etcd) -> Self {
         use std::hash::{BuildHasher as _, Hasher as _};
         let (site, host) = (settings.site.clone(), settings.host.clone());
@@ -239,7 +243,8 @@ impl Process {
         self.sender.clone()
     }
 
-    /// Runs until a message asks for the end. Then the lease is revoked, and the snapshot written.
+    /// Runs until a message asks for the end. Then the snapshot is written, and the lease revoked.
+    /// Called once.
     pub fn run(&mut self) {
         let (control, key) =
             (self.settings.control.clone(), self.settings.tunnel.private_key.clone());
@@ -439,7 +444,7 @@ impl Process {
         Ok(())
     }
 
-    /// Writes the host's record, if it changed.
+    /// Writes the host's record, if it changed, or if etcd has had none for 4 s ([`KEEPALIVE`]).
     fn write_host(&mut self) -> Result<(), EtcdError> {
         let (Some(session), Some(local)) = (&self.session, &self.local) else { return Ok(()) };
         let Settings { site, host, endpoints, .. } = &self.settings;
@@ -669,7 +674,8 @@ impl Process {
         Ok(())
     }
 
-    /// Writes the snapshot, if the state changed.
+    /// Writes the snapshot, if the state changed. A failed write is logged, and tried again after
+    /// the next change only.
     fn save(&mut self, at_once: bool) {
         let (generation, at) = self.saved;
         let is_due = at_once || at.elapsed() >= SNAPSHOT;

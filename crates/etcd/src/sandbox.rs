@@ -1,10 +1,13 @@
-//! Restrictions of the process, after its files are read.
+//! Restrictions of the process, after its files are read. The verb `run` enters them, unless
+//! `--no-sandbox` is given.
 //!
-//! [`enter`] forbids a gain of privileges and core dumps, drops all capabilities, and permits
-//! writes in the state directory only, reads of the host's configuration (names are resolved
-//! anew), and TCP connections to the ports of etcd (Landlock; connecting to the control socket is
-//! not an access that Landlock restricts). The calling thread and threads that it starts later are
-//! restricted; there is no way back.
+//! [`enter`] forbids a gain of privileges and core dumps, drops all capabilities but
+//! CAP_DAC_OVERRIDE, and permits writes in the state directory only, reads there and in `/etc`,
+//! `/lib`, `/usr/lib` and `/run/systemd/resolve` (names are resolved anew), and TCP connections to
+//! the ports of etcd and to port 53 (Landlock; connecting to the control socket is not an access
+//! that Landlock restricts, nor is UDP). A kernel with an older Landlock restricts files but no
+//! ports. If an outer sandbox forbids to drop capabilities, the process keeps them. The calling
+//! thread and threads that it starts later are restricted; there is no way back.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
 //! The snapshot: accepted records on disk, so that a restart while etcd is away forwards as before.
 //!
 //! A JSON file with the keys and values of the accepted records, replaced as a whole: written
-//! beside, synchronized, renamed. A file that is missing, too long or malformed is an empty
-//! snapshot with a reason; its records are verified as those of etcd. The main thread reads it once
-//! and writes it at most every [`SNAPSHOT`](crate::limits::SNAPSHOT) (2 s).
+//! beside, synchronized, renamed. A missing file is an empty snapshot. Records are verified as
+//! those of etcd, except that the time of day counts as no earlier than the change of the file. The
+//! main thread reads it once, at the start, and writes it at most every
+//! [`SNAPSHOT`](crate::limits::SNAPSHOT) (2 s), and at the end.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -41,10 +42,12 @@ pub fn write(path: &Path, replica: &Replica) -> std::io::Result<()> {
     std::fs::rename(&beside, path)
 }
 
-/// Reads records into a replica. Returns their number; 0 if there is no file.
+/// Reads records into a replica, which should be empty. Returns the number of records in the file,
+/// refused ones included; 0 if there is no file.
 ///
 /// # Errors
-/// The file is too long or malformed; the replica is unchanged.
+/// The file cannot be read, has more than [`SNAPSHOT_BYTES_MAX`] (128 MiB), is malformed, or has a
+/// newer version; the replica is unchanged.
 pub fn read(path: &Path, replica: &mut Replica, wall: u64) -> std::io::Result<usize> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),

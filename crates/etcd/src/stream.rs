@@ -1,9 +1,10 @@
 //! Streams to etcd: TCP, or TLS with certificates.
 //!
-//! [`Security`] reads the files of certificates once, at the start and before the sandbox.
-//! [`open`] resolves the host, connects within a time limit and sets it for reads and writes; it
-//! blocks the caller's thread. TLS verifies the server by the given authorities only, and presents
-//! a certificate if one is given.
+//! [`Security`] reads the files of certificates once; `main` does so before the sandbox.
+//! [`open`] resolves the host, connects to its addresses in turn, each within a time limit, and
+//! sets the limit for reads and writes; it blocks the caller's thread. Resolving has no limit here.
+//! The TLS handshake runs with the first write or read. TLS verifies the server by the given
+//! authorities only, and presents a certificate if one is given.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -84,7 +85,8 @@ pub struct SecurityError {
 }
 
 impl Security {
-    /// Reads the files. Without authorities, `https` endpoints are refused.
+    /// Reads the files. Without authorities, no file is read, and [`open`] refuses `https`
+    /// endpoints.
     ///
     /// # Errors
     /// A file cannot be read, or has no usable certificate or key.
@@ -164,7 +166,8 @@ impl Write for Stream {
 /// can set limits and end it.
 ///
 /// # Errors
-/// The name has no address, no address answers within `limit`, or TLS is not configured.
+/// The name has no address, no address answers within `limit`, a socket option is refused, or TLS
+/// is not configured.
 pub fn open(
     at: &Endpoint,
     security: &Security,

@@ -1,5 +1,6 @@
-//! The operator's verbs: groups, evictions, export and import. Each connects to etcd, does its
-//! work in the main thread, and ends.
+//! The operator's verbs: groups, evictions, export and import. `main` calls each in the main
+//! thread, with a client of etcd; [`crate::join`] uses the verbs of groups. The daemon and the
+//! process of the host are not asked: the processes of all hosts learn of a change from etcd.
 
 use std::path::Path;
 
@@ -21,7 +22,7 @@ pub enum VerbError {
     /// The named object does not exist.
     #[error("{0} does not exist in the site")]
     NotFound(String),
-    /// A value is in use.
+    /// A value is in use, or has a form that cannot be used.
     #[error("{0}")]
     Conflict(String),
     /// A file cannot be used.
@@ -38,10 +39,12 @@ fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<(RecordKey, Vec<u8>, u64)
     Ok(listing.items.into_iter().filter_map(parse).collect())
 }
 
-/// Shares a group.
+/// Shares a group. A group that exists with this number is left as it is. The check of the number
+/// and the write are not atomic: of two groups that are added at once with one number, hosts refuse
+/// the second.
 ///
 /// # Errors
-/// Another group has the number, or the group exists with another one.
+/// Another group has the number, the group exists with another one, or etcd does not answer.
 pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), VerbError> {
     for (key, value, _) in records(etcd, site)? {
         let (RecordKey::Group(other), Ok(record)) = (key, GroupRecord::read(&value)) else {
@@ -75,7 +78,7 @@ pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(
 /// Ends the sharing of a group.
 ///
 /// # Errors
-/// The group is not shared.
+/// The group is not shared, or etcd does not answer.
 pub fn delete_group(etcd: &mut Etcd, site: &Name, name: &Name) -> Result<(), VerbError> {
     let path = RecordKey::Group(name.clone()).path(site);
     if etcd.delete(&path)? { Ok(()) } else { Err(VerbError::NotFound(format!("group {name}"))) }
@@ -95,7 +98,8 @@ pub fn list_groups(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
     Ok(records(etcd, site)?.into_iter().filter_map(group).collect())
 }
 
-/// Evicts a host.
+/// Evicts a host; a known name is not required. The reason is cut to 512 characters, and replaces
+/// that of an earlier eviction.
 ///
 /// # Errors
 /// etcd does not answer.
@@ -109,7 +113,7 @@ pub fn evict(etcd: &mut Etcd, site: &Name, host: Name, reason: &str) -> Result<(
 /// Ends the eviction of a host.
 ///
 /// # Errors
-/// The host is not evicted.
+/// The host is not evicted, or etcd does not answer.
 pub fn readmit(etcd: &mut Etcd, site: &Name, host: &Name) -> Result<(), VerbError> {
     let path = RecordKey::Evicted(host.clone()).path(site);
     if etcd.delete(&path)? {
@@ -119,7 +123,8 @@ pub fn readmit(etcd: &mut Etcd, site: &Name, host: &Name) -> Result<(), VerbErro
     }
 }
 
-/// Returns all records of the site, by key.
+/// Returns all records of the site with keys of the schema, by key. A value that is not JSON is
+/// null.
 ///
 /// # Errors
 /// etcd does not answer.
@@ -132,11 +137,12 @@ pub fn export(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
     Ok(json!({ "v": VERSION, "site": site, "records": all }))
 }
 
-/// Writes the groups and evictions of an export, as far as their keys do not exist. Returns their
-/// number.
+/// Writes the groups and evictions of an export, as far as their keys do not exist. Returns the
+/// number of written records. The values are not examined.
 ///
 /// # Errors
-/// The file is no export of the site, or etcd does not answer.
+/// The file is too long or no export of the site, or etcd does not answer; earlier records of the
+/// file are written.
 pub fn import(etcd: &mut Etcd, site: &Name, file: &Path) -> Result<usize, VerbError> {
     let wrong = |text: String| VerbError::File(file.display().to_string(), text);
     let length = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();

@@ -1,8 +1,11 @@
 //! A watch of the site's keys, in a thread of its own.
 //!
-//! The thread blocks on the connection and sends each message to the main thread, with the number
-//! of the watch: messages of an ended watch are ignored there. [`Watch`] ends the thread when it is
-//! dropped, by closing the socket.
+//! The thread `watch` blocks on the connection and sends each message to the main thread, with the
+//! number of the watch: messages of an ended watch are ignored there. The thread waits while the
+//! main thread has [`MESSAGES_MAX`](crate::limits::MESSAGES_MAX) (16) unread messages. At the end
+//! of the stream, an error or a malformed line, the last message is [`WatchMessage::Cancelled`],
+//! and the thread ends; the process begins the next watch. A dropped [`Watch`] shuts the socket
+//! down, which ends the thread, and does not wait for it.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::SyncSender;
@@ -20,10 +23,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins a watch from a revision on.
+    /// Begins a watch from a revision on. The request is sent in the caller's thread.
     ///
     /// # Errors
-    /// etcd does not answer or refuses.
+    /// etcd does not answer or refuses, or no thread can be started.
     pub fn begin(
         etcd: &mut Etcd,
         (prefix, revision): (&str, u64),

@@ -1,10 +1,11 @@
-//! The folder of a world of NICs, in which daemons and processes leave state files for the next
-//! daemon.
+//! The folder of a world of NICs, in which daemons and processes leave the lock files of endpoints
+//! for the next daemon.
 //!
 //! `super` creates one [`Folder`] for each world, below the system's folder for temporary files,
-//! and drops it with the world, which removes the folder and its files. The NICs' sockets lie
-//! there. A simulator that is killed leaves its folder behind. All in the thread of the world; a
-//! folder that exists already, or cannot be made, is an error of the world.
+//! and drops it with the world, which removes the folder and its files. The lock files lie beside
+//! the configured paths of the NICs' sockets, which are never bound. A simulator that is killed
+//! leaves its folder behind. All in the thread of the world; a folder that exists already, or
+//! cannot be made, is an error of the world.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a folder whose name no other world of any process uses.
+    /// Creates a folder, named by process and world.
     ///
     /// # Errors
     /// The folder cannot be created.
@@ -28,7 +29,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// Returns the path of a NIC's socket.
+    /// Returns the configured path of a NIC's socket.
     pub fn socket(&self, board: usize) -> PathBuf {
         self.0.join(format!("board-{board}"))
     }

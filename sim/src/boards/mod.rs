@@ -1,16 +1,17 @@
 //! Worlds of hosts with one MX NIC each, whose processes exchange messages over a faulty network.
 //!
-//! First there are storms: datagrams are lost, duplicated and delayed; networks are partitioned;
+//! First there is a storm: datagrams are lost, duplicated and delayed; networks are partitioned;
 //! processes start, exit and stop polling; daemons die. Then the network is healthy, and every
-//! endpoint must reach every other endpoint. The NICs and their sockets are the product's own; time
-//! is simulated. The host's loopback interface carries the datagrams, so that two plays of one seed
-//! may differ in rare cases.
+//! endpoint must reach every endpoint of another NIC. A world has one or two storms. The NICs and
+//! their UDP sockets are the product's own; time is simulated. The host's loopback interface
+//! carries the datagrams, so that two plays of one seed may differ in rare cases.
 //!
 //! `causeway-sim --boards` and the tests of the crate call [`play`], which runs the world in the
-//! caller's thread: each host is a [`Stage`] that is served for at most 256 rounds at a time. A
-//! host that still has work then, a message that does not end within 60 s of simulated time, and
-//! NICs that do not find each other within 400 s, are violations ([`crate::check::messages`],
-//! [`StageError`]).
+//! caller's thread: each host is a [`Stage`] that is served for at most 256 rounds at a time, and
+//! further at the next event. In a healthy network all send to all, for at most 400 s of simulated
+//! time until they know each other; each message of a second round must arrive and complete within
+//! 60 s. Violations are those of [`crate::check::messages`], late messages included, and of
+//! [`crate::check::remains`], more than 1,000 events in a row at one time, and a [`StageError`].
 
 mod folder;
 mod net;
@@ -33,7 +34,8 @@ use folder::Folder;
 use net::{Net, Weather, home};
 use process::{LEN_MAX, Process, nic};
 
-/// Maximum number of rounds until a host has no work left, and turns of a shard in each round.
+/// Maximum number of rounds in which a host is served at a time, and turns of a shard in each
+/// round.
 const ROUNDS_MAX: usize = 256;
 const TURNS: usize = 4;
 /// Steps of one storm.
@@ -158,7 +160,7 @@ impl Boards {
         let processes = std::mem::take(&mut self.hosts[board].processes);
         let places: Vec<_> = processes.iter().map(|process| process.at).collect();
         processes.into_iter().try_for_each(|process| process.die(tape))?;
-        // The old socket must be removed before its successor is created.
+        // The old daemon ends before its successor is created.
         let nobody = Stage::new(name()?, Box::new(MxService::new()), self.poll_config)?;
         self.hosts[board].stage = nobody;
         self.net.left(board);
@@ -166,7 +168,7 @@ impl Boards {
         places.into_iter().try_for_each(|at| self.start(at, rng, tape))
     }
 
-    /// Serves a host and its processes until neither has work left.
+    /// Serves a host and its processes until neither has work left, or for [`ROUNDS_MAX`] rounds.
     fn work(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
         let Self { now, hosts, net, .. } = self;
         let Host { stage, processes } = &mut hosts[at];
@@ -327,7 +329,7 @@ impl Boards {
         self.run(rng.below(most), tape)
     }
 
-    /// Runs until every requested message has ended.
+    /// Runs until every requested message has ended, or for `most_ns`.
     fn settle(&mut self, most_ns: u64, tape: &mut Tape) -> Result<(), StageError> {
         let end = self.now + most_ns;
         for at in 0..self.hosts.len() {

@@ -6,8 +6,8 @@
 //! in the thread of the world. Faults are drawn from the world's seed by [`Weather`] and
 //! partitions; datagrams are not changed. Datagrams of more than 16,384 bytes do not occur. The
 //! host's loopback may itself lose a datagram, which the NICs must survive. A send that the kernel
-//! refuses counts as lost; a relay that cannot be opened or read is an error that ends the world.
-//! The number of datagrams in transit has no limit.
+//! refuses, and a datagram for a NIC that has sent none yet, count as lost; a relay that cannot be
+//! opened or read is an error that ends the world. The number of datagrams in transit has no limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -21,7 +21,7 @@ const WAY_NS: u64 = 40_000;
 /// Longer than any frame.
 const DATAGRAM_MAX: usize = 16_384;
 
-/// Probabilities of datagram faults, in per cent.
+/// Probabilities of datagram faults, in per cent; the last field is a time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
     /// Loss.
@@ -30,7 +30,7 @@ pub struct Weather {
     pub doubled: u64,
     /// Additional delay.
     pub late: u64,
-    /// The longest additional delay.
+    /// Limit of the additional delay, in nanoseconds.
     pub late_ns: u64,
 }
 

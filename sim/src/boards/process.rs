@@ -2,13 +2,14 @@
 //! messages posted to it and receives the messages that arrive.
 //!
 //! `super` starts, plays and ends the processes of a host, in the thread of the world:
-//! [`Process::play`] is one turn, which takes at most 40 events of the endpoint's rings. The
-//! process speaks the product's attachment protocol and rings (`mx_rings`), with a simple host side
-//! of its own instead of the library's, so that the daemon is tested alone. It has 6 granted
-//! regions for messages of up to 150,000 bytes; a message waits while no region or ring space is
-//! free. A daemon that does not answer within 64 of its turns, and any violation of the protocol,
-//! is a [`StageError`] and so a violation of the world. Everything that is sent, received or
-//! completed goes to the tape.
+//! [`Process::play`] is one turn, which takes at most 40 events of the endpoint's rings and sends
+//! at most 40 messages. The process speaks the product's attachment protocol and rings
+//! (`mx_rings`), with a simple host side of its own instead of the library's, so that the daemon is
+//! tested alone. Messages by rendezvous have 3 granted regions for sends and 3 for pulls, of
+//! 150,000 bytes each; a message waits while no region or ring space is free. A daemon that does
+//! not answer an attachment within 64 of its turns, and a violation of the protocol, is a
+//! [`StageError`] and so a violation of the world. Everything that is sent, received or completed
+//! goes to the tape.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -200,13 +201,14 @@ impl Process {
         })
     }
 
-    /// Posts a message to be sent.
+    /// Posts a message to be sent, of at most [`LEN_MAX`] (150,000) bytes, and wakes the process.
     pub fn post(&mut self, to: Place, len: usize) {
         self.to_send.push_back((to, len));
         self.wake();
     }
 
-    /// Forgets a peer and the messages in flight with it.
+    /// Disconnects from a peer, if there is one and the ring has room; the daemon then completes
+    /// the messages in flight with the peer.
     ///
     /// # Errors
     /// The daemon or a ring violates the protocol.

@@ -1,12 +1,12 @@
-//! Frames between hosts: each frame carries its true sender, is unchanged, arrives at most once, in
-//! its group and at its destination; in calm every frame arrives, in order. Resource use stays
-//! within its limits.
+//! Frames between hosts: each frame carries its true sender, is unchanged, arrives at most once in
+//! each life of a guest, in its group and at its destination; in calm every frame to a running
+//! guest arrives, in order. Resource use stays within its limits.
 //!
 //! The tape passes each event of a world of linked hosts ([`crate::lan`]) to the checker, in the
-//! thread of the world. *Calm* begins when the world records that the network has been healthy for
-//! long enough ([`Crossing::Calm`]); before it frames may be lost. The first event that breaks a
-//! rule is the violation. Frames of worlds without links are those of [`super::frames`] and
-//! [`super::tally`].
+//! thread of the world. *Calm* lasts from [`Crossing::Calm`], which the world records when the
+//! network has been healthy for long enough, to [`Crossing::Arrived`]; at other times frames may be
+//! lost. The first event that breaks a rule is the violation. Frames of worlds without links are
+//! those of [`super::frames`] and [`super::tally`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

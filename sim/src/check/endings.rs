@@ -2,8 +2,9 @@
 //!
 //! The tape passes each event about vsock connections to the checker, in the thread of the world. A
 //! cause is a close by either guest, both directions shut down, the end of the other guest's
-//! device, or a connection of the stage that the backend ended for a documented reason and counted
-//! ([`Event::Excuse`]). At the end of the world both ends must be open or both closed, and no
+//! device, an end of which the other guest knows, or a connection of the stage that the backend
+//! ended for a documented reason and counted ([`Event::Excuse`]); the last excuses every later end
+//! in the stage. At the end of the world both ends must be open or both closed, and no
 //! connection request may be without an answer. The checker returns a violation and changes
 //! nothing.
 

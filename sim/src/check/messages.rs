@@ -1,10 +1,11 @@
 //! A message arrives unchanged, once and in order, or its sender gets a completion with an error.
 //!
 //! The tape passes each event of a world of NICs ([`crate::boards`]) to the checker, in the thread
-//! of the world. A message of which the sender has a good completion must have arrived, unless its
-//! receiver died. In calm every message must arrive. A *life* is one process at an endpoint:
-//! messages to an earlier life may fail. The first event that breaks a rule, or a message that has
-//! neither arrived nor failed at the end, is the violation.
+//! of the world. A message of which the sender has a good completion must have arrived, unless a
+//! process at its receiving endpoint died after the send. A message that was sent in calm must
+//! arrive and complete well. A *life* is one process at an endpoint: messages to an earlier life
+//! may fail. The first event that breaks a rule is the violation, and at the end a message without
+//! a completion of a sender that lives.
 
 use std::collections::{BTreeMap, BTreeSet};
 

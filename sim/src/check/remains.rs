@@ -1,10 +1,9 @@
-//! No resource remains: no buffer, connection or descriptor, no pending work, and no port has a
-//! fault.
+//! No resource remains: no buffer, connection, port or descriptor, and no pending work.
 //!
-//! The world counts its resources after all guests have left, and records each count
-//! ([`Event::Remains`]); the tape passes it here, in the thread of the world. A count above 0 is
-//! the violation. The checker has no state. The check says nothing about a resource that the world
-//! does not count: memory, and threads of the product, are not counted.
+//! The world counts its resources at its end, most of them after all guests have left, and records
+//! each count ([`Event::Remains`]); the tape passes it here, in the thread of the world. A count
+//! above 0 is the violation. The checker has no state. Memory, and threads of the product, are not
+//! counted. A fault of a port is a violation that the world itself records, under the same name.
 
 use super::{Check, Violation, broken};
 use crate::event::Event;

@@ -2,8 +2,9 @@
 //!
 //! The tape passes events to the checker, in the thread of the world; at [`Event::Balance`] the
 //! checker compares, for each stage of virtio-net guests, the frames that guests sent with the port
-//! counters at the end (delivered, dropped). A broadcast counts once for each receiver. Stages in
-//! which ports were deleted have no balance, because their counters are gone. A difference is the
+//! counters at the end (delivered, dropped). A broadcast counts once for each other port. Stages in
+//! which ports were deleted have no balance, because their counters are gone; nor has a stage with
+//! segmented frames in which a guest left received frames in its ring. A difference is the
 //! violation.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,10 +3,11 @@
 //!
 //! [`super::guest`] and [`crate::lan`] make frames to send, and turn received frames into events
 //! for the tape by [`read`], which finds the sender and number in the content and not in the
-//! addresses. The payload is that of [`crate::bytes`]. A received frame that has neither format is
-//! `None`, which the caller reports as a violation; one with wrong headers or checksums is an event
-//! that is not sound. The functions are pure. Frames are built with valid headers, whatever the
-//! length: the caller keeps to the MTU, or sends a longer frame that must be dropped.
+//! addresses. The payload is that of [`crate::bytes`]. A received frame with another EtherType than
+//! the experimental one is read as TCP. A frame that is too short for its format is `None`, which
+//! the caller reports as a violation; a frame with wrong headers or checksums is an event that is
+//! not sound. The functions are pure. Frames are built with valid headers, whatever the length: the
+//! caller keeps to the MTU, or sends a longer frame that must be dropped.
 
 use causeway_attach::native::NET_HEADER_BYTES;
 use causeway_wire::checksum;

@@ -2,9 +2,9 @@
 //!
 //! `super` lets the guest send, receive and attend to notifications, in the thread of the world.
 //! The guest drives the product's native frontend ([`causeway_attach::native`]) as a driver would,
-//! by random frames and random features, and records all that it sends and receives on the tape. A
-//! frame is not sent while the ring is full. An error of the frontend means that the backend broke
-//! the protocol, and is a violation.
+//! by random frames and random features, and records all frames that it sends and receives on the
+//! tape. A frame is not sent while the ring is full. An error of the frontend means that the
+//! backend broke the protocol or a system call failed, and is a violation.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort};
 use causeway_wire::virtio::{has, mask};

@@ -1,10 +1,10 @@
 //! A stage of guests with virtio-net devices.
 //!
-//! [`crate::world`] creates a stage for up to a few guests and plays it by [`Play`], in the thread
-//! of the world: ports are added and deleted, guests join, leave, pause, send and receive at
-//! random, then behave correctly. The [`Stage`] has the product's Ethernet shard, so that frames
-//! pass the real switch. At the end the stage records the ports' counters for
-//! [`crate::check::tally`]. A command that the shard refuses to an honest guest is a violation.
+//! [`crate::world`] creates a stage for 2 to 6 guests and plays it by [`Play`], in the thread of
+//! the world: ports are added and deleted, guests join, leave, pause, send and receive at random,
+//! then behave correctly. The [`Stage`] has the product's Ethernet shard, so that frames pass the
+//! real switch. At the end the stage records the ports' counters for [`crate::check::tally`],
+//! unless a port was deleted. A command that the shard refuses to an honest guest is a violation.
 
 pub(crate) mod frame;
 pub(crate) mod guest;

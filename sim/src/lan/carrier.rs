@@ -3,8 +3,8 @@
 //! The Ethernet shard of a group calls [`LinkTxPath`] as its [`Carrier`], in the thread of the
 //! world; [`super::host`] takes the datagrams from the [`Outbox`] and gives them to the simulated
 //! network. In the daemon `link` sends by sockets here. A frame that the tunnel cannot carry now is
-//! refused as in the daemon (`link::tunnel`). The outbox has no limit: it is emptied after each
-//! turn.
+//! refused as in the daemon (`link::tunnel`). The outbox has no limit; the host empties it in each
+//! round ([`super::host::Host::post`]).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ impl Outbox {
         std::mem::take(&mut *self.lock())
     }
 
-    /// The underlay.
+    /// Appends the datagrams of a batch.
     fn cut(&self, under: usize, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let pieces = batch.bytes().chunks(batch.segment().max(1));

@@ -4,7 +4,7 @@
 //! on a net port of its own, which is added at the first start and may be deleted at a stop. The
 //! guest sends frames with its number and records all that it sends and receives ([`Crossing`]). A
 //! ring of 256 entries has room for every frame between two receive calls. An error of the frontend
-//! means that the backend broke the protocol, and is a violation.
+//! means that the backend broke the protocol or a system call failed, and is a violation.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Sends a frame of random kind and length.
+    /// Sends a frame of random kind and length; none if the guest is stopped or the ring is full.
     ///
     /// # Errors
     /// The backend broke the protocol.

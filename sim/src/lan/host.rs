@@ -5,7 +5,8 @@
 //! ([`Host::tick`]), takes datagrams out ([`Host::post`]) and passes notices of the groups to the
 //! peers ([`Host::notice`]), all in the thread of the world. The tunnels, their encryption and the
 //! address directory are the product's own; each host has a wall clock of its own, up to 3 days
-//! off. An error is a tunnel or link that the product refuses, and is a violation.
+//! ahead. A datagram that the tunnels refuse is dropped, as is a frame for a group with a full
+//! inbox. An error is a shard, tunnel or link that cannot be created, and is a violation.
 
 use std::collections::BTreeMap;
 use std::io;

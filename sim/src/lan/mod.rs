@@ -1,13 +1,15 @@
 //! Worlds of hosts whose groups are joined by links, over a faulty network.
 //!
-//! First there are storms: datagrams are lost, duplicated, delayed, truncated and corrupted;
+//! First there is a storm: datagrams are lost, duplicated, delayed, truncated and corrupted;
 //! networks are partitioned; guests start, stop and migrate. Then the network is healthy, and
-//! `HEAL_NS` (15 s of simulated time) later every frame sent must arrive, in order. Then guests
-//! migrate once more, and `MOVE_NS` (1 s) later every frame must arrive at the new hosts.
+//! `HEAL_NS` (15 s of simulated time) later every frame sent to a running guest must arrive, in
+//! order. Then one or two guests migrate, one after another, and `MOVE_NS` (1 s) after each move
+//! every frame must arrive at the new host. A world has one or two storms.
 //!
-//! [`crate::world`] calls [`run`] for one seed in five, in its thread. A host that still has work
-//! after 64 rounds, and everything that [`crate::check::crossing`] forbids, is a violation.
-//! Sockets, the kernel's network and real time are not simulated.
+//! [`crate::world`] calls [`run`] for about one seed in five, in its thread. Violations are those
+//! of [`crate::check::crossing`] and [`crate::check::remains`], and a [`StageError`]. A host is
+//! served for at most 64 rounds at a time, and further at its next event. Sockets, the kernel's
+//! network and real time are not simulated.
 
 mod carrier;
 mod guest;
@@ -36,7 +38,7 @@ const MOVE_NS: u64 = 1_000_000_000;
 const ARRIVE_NS: u64 = 500_000_000;
 /// Longer than the life of a session.
 const REKEY_NS: u64 = 130_000_000_000;
-/// Maximum number of rounds until a host has no work left.
+/// Maximum number of rounds in which a host is served at a time.
 const ROUNDS_MAX: usize = 64;
 /// Turns of a shard in each round.
 const TURNS: usize = 8;
@@ -133,7 +135,7 @@ impl Lan {
         self.work(host, tape)
     }
 
-    /// Stops a guest on its host and starts it on another.
+    /// Stops a guest on its host and starts it on a random host, perhaps the same.
     fn migrate(&mut self, guest: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.stop(guest, rng, tape)?;
         if rng.chance(50) {
@@ -157,7 +159,7 @@ impl Lan {
         self.work(host, tape)
     }
 
-    /// Serves a host and its guests until neither has work left.
+    /// Serves a host and its guests until neither has work left, or for [`ROUNDS_MAX`] rounds.
     fn work(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
         let Self { now, hosts, guests, net, .. } = self;
         let host = &mut hosts[at];

@@ -3,8 +3,8 @@
 //! [`super::guest`] owns the ends of its connections, in the thread of the world. The module
 //! computes credit, flags and headers (virtio 1.3, 5.10); it sends nothing and checks nothing.
 //! Counters stay far below 2^32 in every world and are not wrapped. [`Conn::header`] counts as an
-//! advertisement of credit, so that the caller must send the header. The state changes by the
-//! caller alone: every field is public.
+//! advertisement of credit, so that the caller must send the header. All other changes of the state
+//! are those of the caller: every field is public.
 
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 

@@ -2,9 +2,10 @@
 //!
 //! `super` lets the guest connect, send, receive and close, in the thread of the world. The guest
 //! drives the product's native vsock frontend and records bytes, credit and ends of connections on
-//! the tape. At most 4,096 control packets wait for room in the ring; beyond that connection
-//! requests stay unanswered. A packet of an unknown connection is answered with a reset, as Linux
-//! does. An error of the frontend means that the backend broke the protocol, and is a violation.
+//! the tape. A connection request is accepted at any port. At most 4,096 control packets wait for
+//! room in the ring; further ones are dropped. Another packet of an unknown connection than a
+//! request or a reset is answered with a reset, as Linux does. An error of the frontend means that
+//! the backend broke the protocol or a system call failed, and is a violation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,8 +25,7 @@ const SEND: usize = 1;
 pub const CID_FIRST: u64 = 3;
 /// The longest data packet that a guest sends, in bytes.
 const PACKET_BYTES_MAX: u32 = 20_000;
-/// Limit of control packets that wait for room in the ring; beyond it, the guest leaves connection
-/// requests unanswered.
+/// Limit of control packets that wait for room in the ring; further ones are dropped.
 const BACKLOG_MAX: usize = 4096;
 
 /// Identifies an end: messages or stream, own port, peer's CID, peer's port.
@@ -73,7 +73,7 @@ impl Guest {
         CID_FIRST + u64::from(self.place.guest)
     }
 
-    /// Returns true if the guest has a device.
+    /// Returns true if the guest has a device and is not paused.
     pub fn is_running(&self) -> bool {
         self.port.is_some() && self.life.paused.is_none()
     }
@@ -365,7 +365,8 @@ impl Guest {
         Ok(Some(true))
     }
 
-    /// Does all work of a guest that was notified, and no work without a notification.
+    /// Does all work of a guest that was notified. Without a notification nothing is received or
+    /// sent; the applications still take received bytes, and credit updates are queued.
     ///
     /// # Errors
     /// The backend broke the protocol.

@@ -3,9 +3,10 @@
 //! [`crate::world`] creates the stage and plays it by [`Play`], in the thread of the world: guests
 //! connect streams and messages to each other, send, stop reading, close and reset at random; then
 //! they behave correctly, and all data must arrive. The [`Stage`] has the product's socket shard. A
-//! guest has at most 24 ends. Connections that the backend ended for a documented reason are
-//! counted and excused ([`Event::Excuse`]). A command that the shard refuses to an honest guest is
-//! a violation.
+//! guest with 24 ends connects no more, but still accepts. Connections that the backend ended for a
+//! documented reason are counted and excused ([`Event::Excuse`]). A command that the shard refuses
+//! to an honest guest, a fault of a port, and a connection that the backend reset for a breach of
+//! the protocol, are violations.
 
 mod conn;
 pub mod guest;
@@ -29,7 +30,7 @@ const QUEUES: usize = 3;
 const WANT_BYTES_MAX: [u64; 2] = [60_000, 900_000];
 /// Receive buffers are 4 KiB times two to the power of these, in normal and in heavy worlds.
 const BUFFERS: [(u64, u64); 2] = [(0, 5), (6, 8)];
-/// The maximum number of ends of a guest.
+/// The number of ends with which a guest opens no further connection.
 const ENDS_MAX: usize = 24;
 
 /// A stage of vsock ports.

@@ -1,9 +1,10 @@
 //! Labels: objects of the service beside its ports.
 //!
-//! They demonstrate the parts of the operator's interface that a service registers beside kinds of
-//! ports: the section `[[label]]` of the configuration file, the noun `/v1/labels`, and the trace
-//! `loopback`. A label has a name and a text, and no effect. The controller keeps at most
-//! [`LABELS_MAX`]; a further label is refused, as is a name in use.
+//! Labels demonstrate the parts of the operator's interface that a service registers beside kinds
+//! of ports: the section `[[label]]` of the configuration file, the noun `/v1/labels`, and the
+//! trace `loopback`. A label has a name and a number, and no effect. The controller keeps at most
+//! [`LABELS_MAX`] (16); a further label is refused, as is a name in use, and the deletion of an
+//! unknown name is an error. The service of a shard (`super::Loopback`) answers the trace.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,15 @@
-//! A service with a single kind of ports, `loopback`: each frame that a guest sends returns to it.
+//! A service with a single kind of ports, `loopback`: each frame that a guest sends returns to it,
+//! without offloads and in one receive buffer.
 //!
 //! The crate demonstrates and tests how a service adds a kind of ports: the options
 //! ([`LoopbackSpec`]), the [`KIND`], the [`Service`] of a shard and the [`SERVICE`] for the
 //! daemon's list; and how it adds objects beside ports, with a section of the configuration file, a
-//! noun of the control API and a trace (the module `labels`). No other crate knows the kind. `port add`, the configuration file, `port show`,
-//! `stats`, the control API and manual pages derive it from these. The crate is no example of
-//! performance: it copies each frame into a buffer of its own.
+//! noun of the control API and a trace (the module `labels`). No other crate knows the kind. `port
+//! add`, the configuration file, `port show`, `stats`, the control API and manual pages derive it
+//! from these. The program `causewayd-loopback` is a daemon with the service, and the crate's test
+//! starts the program. A frame longer than `frame_max`, and one without a receive buffer that holds
+//! it, is dropped and counted. The crate is no example of performance: it copies each frame into a
+//! buffer of its own.
 #![forbid(unsafe_code)]
 
 mod labels;
@@ -31,7 +35,7 @@ const TRANSMIT: usize = 1;
 const HEADER_BYTES: usize = 12;
 /// The device gives its address to the driver (virtio 1.3, 5.1.3).
 const VIRTIO_NET_F_MAC: u64 = 1 << 5;
-/// Time budget for returning a frame, in nanoseconds.
+/// Time that is charged to the turn for a frame, in nanoseconds.
 const FRAME_NS: u64 = 500;
 
 table! {
@@ -92,12 +96,13 @@ struct Loopback {
 struct Port {
     frame_max: usize,
     returned: u64,
-    /// Frames that were too long, or for which no receive buffer was available.
+    /// Frames that were too long or too short, or for which no receive buffer had room.
     dropped: u64,
 }
 
 impl Loopback {
-    /// Returns a frame to the guest. `None` if the guest sent none.
+    /// Returns a frame to the guest, or counts it as dropped. `None` if the guest sent none, or if
+    /// a queue does not run or is faulty.
     fn return_one(&mut self, cx: &mut Context<'_>, id: PortId) -> Option<()> {
         let state = self.ports.get_mut(&id)?;
         let port = cx.ports.get_mut(id)?;

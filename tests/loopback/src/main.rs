@@ -1,4 +1,8 @@
 //! causewayd with an additional service.
+//!
+//! The program is causewayd but for the list of services, which has [`causeway_loopback::SERVICE`]
+//! at its end. The crate's test starts it. An error of the daemon is printed, and the exit status
+//! is 1.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,12 @@
 //! Executes the host's commands and replies with their results.
 //!
-//! Each command has a thread of its own, so that a long exchange does not block a short one. There
-//! is no limit of commands at a time. A command that exceeds its time limit is killed, its children
-//! are not: the reply waits until they, too, have closed the standard output and error. Of each
-//! output the last 32 KiB are kept. A program that cannot be started is a result without a code; a
-//! malformed request is logged and has no reply. `init` calls [`serve`], in the first thread of the
-//! guest; it returns at the end of the channel.
+//! Each command has a thread of its own, so that a long exchange does not block a short one, and
+//! two for its output. There is no limit of commands at a time. A command that exceeds its time
+//! limit is killed, its children are not: the reply of each command waits until the children, too,
+//! have closed the standard output and error. Of each output the last 32 KiB are kept. A program
+//! that cannot be started, or ends by a signal, is a result without a code; a malformed request is
+//! logged and has no reply. `init` calls [`serve`], in the first thread of the guest; a reboot runs
+//! in that thread.
 
 use crate::limits::{MAX_LINE_BYTES, MAX_OUTPUT_BYTES};
 use crate::protocol::{CommandResult, Line, Operation, Request};
@@ -20,10 +21,11 @@ use std::time::{Duration, Instant};
 /// Interval at which a running command is polled.
 const CHECK: Duration = Duration::from_millis(5);
 
-/// Serves the control channel until it ends.
+/// Serves the control channel until it ends. A line of more than [`MAX_LINE_BYTES`] (256 KiB) is
+/// read in parts, which are malformed requests.
 ///
 /// # Errors
-/// The read error of the channel.
+/// The read error of the channel; a line that is not UTF-8 is one.
 pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
     let out = Arc::new(Mutex::new(channel.try_clone()?));
     let mut lines = BufReader::new(channel);
@@ -60,7 +62,8 @@ pub fn send(channel: &mut File, line: &Line) -> io::Result<()> {
     channel.write_all(&text)
 }
 
-/// Runs a command to its end or its time limit.
+/// Runs a command to its end or its time limit, and until its output is closed. The caller's thread
+/// waits.
 #[must_use]
 pub fn run(argv: &[String], limit: Duration) -> CommandResult {
     let failed = |why: String| CommandResult { stderr: why, ..CommandResult::default() };

@@ -103,8 +103,10 @@ impl Congestion {
         wait.saturating_mul(1 << probes.min(16)).min(PROBE_NS_MAX)
     }
 
-    /// Grows the window after an acknowledgement of `len` bytes of a packet sent at `sent_ns`.
-    /// `is_full`: the window was used up; if not, it does not limit the sender, and stays.
+    /// Grows the window after an acknowledgement of `len` bytes of a packet sent at `sent_ns`, up
+    /// to [`WINDOW_BYTES_MAX`] (16 MiB). `is_full`: at least half of the window was in flight; if
+    /// not, the window does not limit the sender, and stays. The window also stays for packets sent
+    /// before the last reduction.
     pub fn acked(&mut self, len: usize, sent_ns: u64, is_full: bool) {
         if !is_full || sent_ns <= self.recovery_ns {
             return;

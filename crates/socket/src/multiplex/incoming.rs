@@ -1,8 +1,10 @@
 //! Bytes of a channel from the peer: put in order, and cut into messages.
 //!
 //! Bytes that arrive in order pass at once; bytes behind a gap wait. The bytes of all channels that
-//! wait are bounded together by the session, which passes in how many may be added. A message that
-//! has arrived in part waits in the channel, at most [`MESSAGE_BYTES_MAX`].
+//! wait, with 64 bytes for each piece, are bounded together by the session, which passes in how
+//! many may be added. A message that has arrived in part waits in the channel, at most
+//! [`MESSAGE_BYTES_MAX`]. Repeated bytes have no effect. [`super::PeerSession`] alone calls; after
+//! [`Fault::Breach`] the session ends with the channel.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,12 @@
 //! Packets in flight: which were acknowledged, which are lost, when to probe.
 //!
-//! [`super::PeerSession`] records each sent packet, passes acknowledgements in, and sends the spans of
-//! lost packets again. Packets are kept in order of their numbers until they are acknowledged or
-//! lost; their number is bounded by the congestion window. Times are those of the caller's clock, in
-//! nanoseconds.
+//! [`super::PeerSession`] records each sent packet, passes acknowledgements in, and sends the spans
+//! of lost packets again. Packets are kept in order of their numbers until they and all earlier
+//! ones are acknowledged or lost. The congestion window bounds the bytes of packets with pieces;
+//! packets without pieces are not counted, and never sent again. A packet is lost if a packet with
+//! a number larger by 8 or more ([`REORDERED_PACKETS`]) was acknowledged, if a later one was
+//! acknowledged and 9/8 of a round trip passed, or if a probe sends it again. Times are those of
+//! the caller's clock, in nanoseconds.
 
 use std::collections::VecDeque;
 
@@ -181,8 +184,10 @@ impl InFlight {
         [probe, self.loss_at_ns].into_iter().flatten().min()
     }
 
-    /// Handles a deadline that has passed: loss by time, or a probe, which sends the oldest packets
-    /// again. Returns false if the peer was silent for [`PEER_SILENT_NS_MAX`] (10 s).
+    /// Handles a deadline that has passed: loss by time, or a probe, which declares the two oldest
+    /// packets lost and permits two packets beyond the window. Returns false if the peer
+    /// acknowledged nothing for [`PEER_SILENT_NS_MAX`] (10 s) while bytes were in flight; without a
+    /// deadline that has passed nothing changes.
     pub fn tick(&mut self, now_ns: u64, outcome: &mut Outcome) -> bool {
         if self.bytes > 0 && now_ns.saturating_sub(self.progress_ns) >= PEER_SILENT_NS_MAX {
             return false;

@@ -1,8 +1,10 @@
 //! Bytes of a channel to the peer: kept until they are acknowledged, and sent again if lost.
 //!
-//! The bytes are one sequence from offset 0. Pieces are cut anew each time, so a piece that was lost
-//! may be sent again in shorter pieces after the path became narrower. The session bounds the bytes
-//! ([`crate::limits::PEER_QUEUED_BYTES_MAX`], by the credit of the receivers).
+//! The bytes are one sequence from offset 0. Pieces are cut anew each time, so a piece that was
+//! lost may be sent again in shorter pieces after the path became narrower. Bytes are sent up to
+//! [`CHANNEL_WINDOW_BYTES`] (1 MiB) ahead of the acknowledged ones. Nothing here bounds the bytes
+//! that wait: the credit of the receiver does, and `socket::remote` stops the guest above
+//! [`crate::limits::PEER_QUEUED_BYTES_MAX`]. [`super::PeerSession`] alone calls.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
 //! Sets of numbers as sorted ranges: received packets, acknowledged and lost bytes.
 //!
-//! The sets of a session are short while losses are few; a peer that acknowledges every second packet
-//! makes them long, up to the packets of a window. Ranges are found by bisection. An operation visits
-//! the ranges that it changes, and moves ranges behind them; none fails.
+//! The sets of a session are short while losses are few; a peer that acknowledges every second
+//! packet makes them long, up to the packets of a window. Nothing here limits them: the session
+//! keeps the last 64 ranges of received packets ([`Ranges::keep_last`]). Ranges are found by
+//! bisection. A change visits the ranges that it changes, and moves ranges behind them; none fails.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,10 +1,11 @@
 //! A session: agreement with the peer, packets, acknowledgements, and the channels.
 //!
-//! The caller passes received datagrams to [`PeerSession::receive`], and takes datagrams to send from
-//! [`PeerSession::transmit`] until it returns false. [`PeerSession::deadline_ns`] tells when to call
-//! [`PeerSession::tick`]. Events and the bytes of messages are appended to [`Received`]. The channels of
-//! one side have odd numbers and those of the other even numbers: odd those of the side with the
-//! smaller tag. A number is used once.
+//! The caller passes received datagrams to [`PeerSession::receive`], and takes datagrams to send
+//! from [`PeerSession::transmit`]. [`PeerSession::deadline_ns`] returns when to call
+//! [`PeerSession::tick`]. Events and the bytes of messages are appended to [`Received`], which the
+//! caller clears. The channels of one side have odd numbers and those of the other even numbers:
+//! odd those of the side with the smaller tag. Channel 0 carries addresses, and is open in both
+//! directions while the session lasts. Each number is used once in a session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -30,22 +31,23 @@ pub const DISOWNED: u32 = u32::MAX;
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DownReason {
-    /// The peer has begun another session: its daemon restarted, or it ended this one.
+    /// The peer has begun another session: its daemon restarted or has another version, or it ended
+    /// this session.
     #[error("the peer began a new session")]
     Peer,
     /// The peer broke the protocol.
     #[error("the peer broke the protocol")]
     Breach,
-    /// The peer acknowledged nothing for 10 s.
+    /// The peer acknowledged nothing for 10 s while bytes were in flight.
     #[error("the peer acknowledged nothing for 10 s")]
     Silent,
     /// The caller ended the session.
     #[error("the link went down")]
     Link,
-    /// The peer acknowledged too little.
+    /// The caller ended the session: the peer acknowledged too little.
     #[error("the peer acknowledged too little")]
     Slow,
-    /// All numbers of channels were used.
+    /// The caller ended the session: all numbers of channels were used.
     #[error("all numbers of channels were used")]
     Exhausted,
 }
@@ -82,7 +84,7 @@ impl Received {
     }
 }
 
-/// Why a datagram had no effect.
+/// Why a datagram, or the rest of it, had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacketRefusal {
     /// It is no datagram of this protocol.
@@ -233,7 +235,8 @@ impl PeerSession {
         }
     }
 
-    /// Ends the session, and begins to agree on a new one.
+    /// Ends the session, and begins to agree on a new one. [`PeerEvent::Down`] is appended only if
+    /// the session was agreed.
     pub fn restart(
         &mut self,
         now_ns: u64,
@@ -259,8 +262,9 @@ impl PeerSession {
         }
     }
 
-    /// Opens a channel for an owner; `None` if no session is agreed, with [`CHANNELS_MAX`] own channels,
-    /// or with [`CHANNELS_PER_OWNER_MAX`] of the owner. It is counted until it ended in both directions.
+    /// Opens a channel for an owner; `None` if no session is agreed, with [`CHANNELS_MAX`] own
+    /// channels, with [`CHANNELS_PER_OWNER_MAX`] of the owner, or if all numbers were used. The
+    /// channel is counted until it ended in both directions.
     pub fn open(&mut self, owner: u32) -> Option<u32> {
         let opened = self.opened.get(&owner).copied().unwrap_or(0);
         if !self.is_up || self.own_channels >= CHANNELS_MAX || opened >= CHANNELS_PER_OWNER_MAX {
@@ -279,9 +283,10 @@ impl PeerSession {
         self.next_channel >= u32::MAX - 1
     }
 
-    /// Sends a message, which is the concatenation of `parts`, 10 to 4,106 bytes. The bytes are
-    /// charged to `owner` until they are acknowledged; behind bytes that are not acknowledged, to the
-    /// owner of those. Ignored on a channel that ended.
+    /// Queues a message, which is the concatenation of `parts`. The caller keeps to 10 to 4,106
+    /// bytes: the length is not checked here, and the peer ends the session at another. The bytes
+    /// are charged to `owner` until they are acknowledged; behind bytes that are not acknowledged,
+    /// to the owner of those. Ignored on an unknown channel, and after [`Self::end`].
     pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.outgoing.is_ended() {
@@ -340,7 +345,8 @@ impl PeerSession {
         }
     }
 
-    /// Returns when [`Self::tick`] and [`Self::transmit`] must be called.
+    /// Returns when [`Self::tick`] and [`Self::transmit`] must be called. Bytes that can be sent at
+    /// once have no deadline.
     pub fn deadline_ns(&self) -> Option<u64> {
         if !self.is_up {
             return Some(if self.answer.is_some() { 0 } else { self.hello_ns });
@@ -349,7 +355,8 @@ impl PeerSession {
         [self.in_flight.deadline_ns(), self.ack_ns, answer].into_iter().flatten().min()
     }
 
-    /// Handles deadlines that have passed.
+    /// Handles deadlines of loss, probes and silence that have passed; [`Self::transmit`] handles
+    /// those of hellos and acknowledgements.
     pub fn tick(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u32, out: &mut Received) {
         if !self.is_up || self.in_flight.deadline_ns().is_none_or(|at| at > now_ns) {
             return;
@@ -416,7 +423,7 @@ impl PeerSession {
     }
 
     /// Writes the next datagram, of at most `longest` bytes, to `out`, which is cleared before.
-    /// Returns false if nothing is to be sent now.
+    /// Returns false if nothing is to be sent now; with `longest` below 128 only hellos are sent.
     pub fn transmit(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
         if let Some(asks) = self.answer.take() {

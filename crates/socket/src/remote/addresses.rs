@@ -1,12 +1,13 @@
-//! CIDs: own guests are announced to peers while they are attached, and peers' claims are followed.
+//! CIDs: own guests are announced to peers while they run, and peers' claims are followed.
 //!
-//! A guest claims its CID when both its queues run, with the time of day as epoch, and withdraws it
-//! when its device stops. The list goes over the reliable channel of addresses, whole when a session
-//! begins, and as changes later; so it needs no digest and no repetition. Claims of a peer end with
-//! its session. A running port of this daemon is preferred to any claim of a peer; among peers the
-//! newest epoch is followed ([`causeway_directory`]). An epoch of the future counts as the time of its
-//! arrival. A peer can therefore take over the CID of another peer's guest: new connects to the CID go
-//! to the peer with the newest claim.
+//! The CID of a guest is claimed when both its queues run, with the time of day as epoch, or a
+//! later one if another claim is newer, and withdrawn when its device stops or its port is deleted.
+//! The list goes over the reliable channel of addresses, whole when a session begins, and as
+//! changes later; so it needs no digest and no repetition. Claims of a peer end with its session. A
+//! running port of this daemon is preferred to any claim of a peer; among peers the newest epoch is
+//! followed ([`causeway_directory`]). An epoch of the future counts as the time of its arrival. A
+//! peer can therefore take over the CID of another peer's guest: new connects to the CID go to the
+//! peer with the newest claim.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -65,8 +66,9 @@ impl Peers {
         self.has_work = true;
     }
 
-    /// Applies an address that a peer announced or withdrew. A message that is cut off, and a CID
-    /// that no guest may have, are ignored.
+    /// Applies an address that a peer announced or withdrew. A message that is cut off, and the
+    /// withdrawal of a newer or unknown claim, are ignored. The claim of a CID that no guest may
+    /// have, or of more than [`PEER_CIDS_MAX`] (4,096), is dropped and counted.
     pub(super) fn take_address(&mut self, link: LinkId, message: &[u8]) {
         let Ok(Address { is_here, cid, epoch }) = Address::parse(message) else { return };
         let Some(peer) = self.peers.get_mut(&link) else { return };
@@ -94,7 +96,8 @@ impl Peers {
         }
     }
 
-    /// Returns whether a peer may use a CID as the source of a connection: no other place has it.
+    /// Returns whether a peer may use a CID as the source of a connection: no other place has the
+    /// claim that is followed. The caller checks the ports of this daemon.
     pub(super) fn may_use(&self, link: LinkId, cid: u32) -> bool {
         self.directory.find((0, cid)).is_none_or(|owner| owner == place(link))
     }

@@ -1,4 +1,11 @@
 //! Connects to guests of peers and from them, and the ends of such connections.
+//!
+//! `crate::transmit` calls [`Socket::connect_to_peer`] after it checked the rules; `super::data`
+//! calls `accept_from_peer` for the request of a peer, which is checked here as one of a guest:
+//! address, rules, callee, type, limits. A request that is refused is answered with a reset and
+//! counted. `Socket::end` closes the channel of a connection, and `super::serve` ends the
+//! connection of a channel on which the peer sends no more. All of it runs in the thread of the
+//! shard.
 
 use causeway_fabric::carrier::LinkId;
 use causeway_fabric::{Context, PortId};
@@ -38,7 +45,8 @@ impl Peers {
 }
 
 impl Socket {
-    /// Opens the connection that a guest requests to a CID of a peer.
+    /// Opens the connection that a guest requests to a CID of a peer. The caller has checked the
+    /// rules, and answers a refusal: an unknown link, or a limit of channels or connections.
     pub(crate) fn connect_to_peer(
         &mut self,
         cx: &mut Context<'_>,
@@ -125,7 +133,8 @@ impl Socket {
         self.open_connection(cx, Conn::new(kind, caller, callee))
     }
 
-    /// Ends the connection of a channel on which the peer sends no more.
+    /// Resets the connection of a channel on which the peer sends no more; without a connection,
+    /// the channel is closed.
     pub(super) fn end_channel(&mut self, cx: &mut Context<'_>, link: LinkId, channel: u32) {
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let conn = peer.conns.get(&channel).copied();
@@ -135,7 +144,8 @@ impl Socket {
         }
     }
 
-    /// Stops the transmit ring of a guest with too many bytes that a peer has not acknowledged.
+    /// Stops the transmit ring of a guest with more than [`PEER_QUEUED_BYTES_MAX`] (4 MiB) that a
+    /// peer has not acknowledged; `Socket::resume_senders` resumes it.
     pub(super) fn stop_if_full(&mut self, port: PortId, link: LinkId) {
         if self.peers.queued_by(port, link) > PEER_QUEUED_BYTES_MAX
             && self.peers.stopped.iter().all(|stop| (stop.port, stop.link) != (port, link))

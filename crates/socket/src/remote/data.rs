@@ -2,15 +2,16 @@
 //!
 //! `crate::transmit` calls [`Socket::data_to_peer`] for the data of a guest's packet,
 //! `Socket::schedule_side` calls [`Socket::signal_peer`] for packets without data, and
-//! `super::serve` calls `process_message` for each whole message of a channel. All of it runs on the
-//! dispatcher's thread of the shard. Messages are queued in the session of the peer; its datagrams
-//! leave at the end of the turn.
+//! `super::serve` calls `process_message` for each whole message of a channel but that of
+//! addresses. All of it runs on the dispatcher's thread of the shard. Messages are queued in the
+//! session of the peer; its datagrams leave at the end of the turn or later.
 //!
-//! A guest's transmit ring stops while 4 MiB of it are not acknowledged by a peer's daemon, for at most
-//! 2 s; then the guest loses its connections with that peer. Data of
-//! a peer that a guest has no buffers for is staged, at most 4 MiB for each port; beyond, the
-//! connection is reset. A message that breaks the protocol resets its connection; one for an unknown
-//! channel closes that channel, unless it is a request, which opens a connection. Without the peer's
+//! A guest's transmit ring stops when more than 4 MiB of it are not acknowledged by a peer's
+//! daemon, until at most half is left, for at most 2 s; then the guest loses its connections with
+//! that peer. Data of a peer that a guest has no buffers for is staged; beyond the 4 MiB of staged
+//! data that each port has for all senders, the connection is reset. A message that breaks the
+//! protocol resets its connection; one for a channel without a connection is answered with a reset
+//! and closes that channel, unless it is a request, which opens a connection. Without the peer's
 //! session nothing is sent.
 //!
 //! # Budget

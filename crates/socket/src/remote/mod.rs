@@ -1,7 +1,7 @@
 //! Sockets between hosts: connections of guests with guests of directly linked daemons.
 //!
 //! Each link that carries sockets joins the shard as a *peer*, with a session of
-//! [`crate::multiplex`]. Peers announce the CIDs of their attached guests; the shard keeps them in a
+//! [`crate::multiplex`]. Peers announce the CIDs of their running guests; the shard keeps them in a
 //! [`Directory`]. A connect to a CID that no running port of the group has opens a channel of the
 //! session with the peer that claims the CID. From then on the peer's side of the connection is a
 //! [`Party::Remote`](crate::conn::Party): packets of the guest become messages of the channel, with
@@ -10,11 +10,11 @@
 //! connections only.
 //!
 //! Rules apply at both ends: the caller's daemon checks them before it sends the request, and the
-//! callee's daemon before the guest sees it. A peer may use the CIDs that it claims, or that nobody
-//! claims, as source.
+//! callee's daemon before the guest sees it. A peer may use a CID as source if no port here has the
+//! CID, and no other place has the claim that is followed.
 //!
-//! All runs in the thread of the shard. Datagrams are sent at the end of a turn
-//! (`Peers::flush`).
+//! All runs in the thread of the shard. Datagrams are sent at the end of a turn and of a tick
+//! (`Peers::flush`), at most 256 for each peer; while a link is down, none are sent over it.
 //!
 //! | module | content |
 //! |---|---|
@@ -24,11 +24,13 @@
 //! | `serve` | the mailbox of links, time |
 //!
 //! # Limits
-//! See [`crate::limits`]. A guest with 4 MiB that a peer has not acknowledged stops sending, and loses
-//! its connections with the peer if half of it is still queued after 2 s; data from a peer that a
-//! guest has no buffers for is staged, within the quota of the guest's port, and beyond it the
-//! connection is reset. Connections end if the link is deleted, if the link is down for 10 s, and if
-//! either daemon is replaced. CIDs are not passed on: a daemon behind a peer is not reached.
+//! See [`crate::limits`]. A guest with more than 4 MiB that a peer has not acknowledged stops
+//! sending, and loses its connections with the peer if more than 2 MiB are still queued after 2 s;
+//! data from a peer that a guest has no buffers for is staged, within the quota of the guest's
+//! port, and beyond it the connection is reset. Connections end if the link is deleted, if the link
+//! is down for 10 s, if either daemon is replaced, and if the session ends for another reason
+//! ([`DownReason`](crate::multiplex::DownReason)). CIDs are not passed on: a daemon behind a peer
+//! is not reached.
 
 mod addresses;
 mod connect;
@@ -139,7 +141,11 @@ impl Peers {
         Ok(sender)
     }
 
-    /// Adds the peer of a link; the link is down until it reports otherwise.
+    /// Adds the peer of a link; the link is down until it reports otherwise. The caller joins each
+    /// link once.
+    ///
+    /// # Errors
+    /// [`SOCKET_LINKS_MAX`] (1,024) links of the group carry sockets already.
     pub(crate) fn join(&mut self, now_ns: u64, member: Membership) -> Result<(), CommandError> {
         if self.peers.len() >= SOCKET_LINKS_MAX {
             let text = format!("{SOCKET_LINKS_MAX} links of the group carry sockets already");
@@ -223,7 +229,8 @@ impl Peers {
         due.chain(stops).chain(self.has_work.then_some(0)).min()
     }
 
-    /// Sends the datagrams that are due. The rest of a large backlog waits for the next turn.
+    /// Sends the datagrams that are due, over links that are up. The rest of more than
+    /// [`DATAGRAMS_PER_TURN`] (256) for a peer waits for the next turn.
     pub(crate) fn flush(&mut self) {
         if !std::mem::take(&mut self.has_work) {
             return;

@@ -1,4 +1,11 @@
 //! The mailbox of links, and the passing of time.
+//!
+//! The dispatcher's thread of the shard calls [`Socket::serve_peers`] when the mailbox has
+//! messages: datagrams go to the session of their link, and the session's events to the
+//! connections, the directory and the guests. [`Socket::tick_peers`] runs the timers, ends sessions
+//! of links that were down for 10 s, and sends. A datagram that a session refuses is counted; a
+//! breach of the protocol also ends the session. A session that ends resets its connections and
+//! removes the claims of the peer. A link that is down for a shorter time does not end the session.
 
 use causeway_fabric::carrier::{LinkId, Message};
 use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
@@ -15,7 +22,8 @@ use crate::service::{Socket, TX};
 use crate::table::ConnId;
 
 impl Socket {
-    /// Serves the mailbox of links: at most about `budget` datagrams, until the turn is over.
+    /// Serves the mailbox of links: about `budget` datagrams, because the last message may have
+    /// many, or fewer if the turn is over.
     pub(crate) fn serve_peers(&mut self, cx: &mut Context<'_>, budget: usize) -> SourceProgress {
         self.peers.now_ns = cx.now_ns;
         let (mut count, mut any) = (0_usize, false);
@@ -130,7 +138,7 @@ impl Socket {
         peer.is_up = up;
     }
 
-    /// Removes the peer of a link.
+    /// Removes the peer of a link: its connections are reset. An unknown link is ignored.
     pub(crate) fn leave_link(&mut self, cx: &mut Context<'_>, link: LinkId) {
         self.lose_session(cx, link, DownReason::Link);
         self.peers.peers.remove(&link);
@@ -166,8 +174,9 @@ impl Socket {
         self.peers.flush();
     }
 
-    /// Resumes the transmit rings of guests whose data the peers acknowledged. A guest whose ring
-    /// stopped for [`PEER_STOP_NS_MAX`] (2 s) loses its connections with the peer.
+    /// Resumes the transmit rings of guests with at most half of [`PEER_QUEUED_BYTES_MAX`] (4 MiB)
+    /// left to acknowledge. A guest with more after [`PEER_STOP_NS_MAX`] (2 s) loses its
+    /// connections with the peer, and its ring resumes.
     pub(crate) fn resume_senders(&mut self, cx: &mut Context<'_>) {
         if self.peers.stopped.is_empty() {
             return;
