@@ -5,11 +5,12 @@
 //! until the host restarts, or has another QEMU or guest kernel. `CAUSEWAY_ACCEL` (`kvm` or `tcg`)
 //! selects without a trial; other values are ignored.
 //!
-//! [`crate::machine`] chooses for each machine of QEMU, under a lock of the cache, so that tests
-//! that start together make one trial. The trial takes at most 15 s ([`KVM_TRY`]), and 5 s without
-//! any output; a trial that fails selects emulation and is no error. A result whose file cannot be
-//! written is lost, and the next process tries again; only a lock or a cache folder that cannot be
-//! had is an error.
+//! [`Machine::qemu`] chooses for each machine, under a lock of the cache, so that tests that start
+//! together make one trial; guests with RDMA have a rule of their own
+//! ([`machine`](crate::rdma::machine)). Without access to /dev/kvm emulation is selected at once.
+//! The trial takes at most 15 s ([`KVM_TRY`]), and 5 s without any output; a trial that fails
+//! selects emulation and is no error. A result that cannot be written to its file is lost, and the
+//! next choice makes a trial again; only a lock or a cache folder that cannot be had is an error.
 
 use crate::error::Result;
 use crate::guest::Guest;
@@ -54,7 +55,8 @@ impl Accelerator {
     /// boots on it within [`KVM_TRY`], else emulation.
     ///
     /// # Errors
-    /// Only when the result's file cannot be locked: a failed trial is a result.
+    /// Only when the cache folder cannot be created or its lock be taken: a failed trial is a
+    /// result.
     pub fn choose(qemu: &Qemu, image: &Image) -> Result<Self> {
         match std::env::var("CAUSEWAY_ACCEL").as_deref() {
             Ok("kvm") => return Ok(Self::Kvm),

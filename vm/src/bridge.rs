@@ -1,10 +1,11 @@
 //! The reference path of the comparison: a Linux bridge and taps in a network namespace.
 //!
-//! The namespace ends with its holder process. Root creates a network namespace directly; other
-//! users create it inside a user namespace, where the host permits that. Nothing outside the
-//! namespace changes. The demo creates one [`Bridge`] and attaches the taps to its guests by QEMU;
-//! the set-up takes at most 10 s. Without the privilege the error has the reason, and the demo goes
-//! on without the comparison.
+//! The namespace ends with its holder process and the guests in it. Root creates a network
+//! namespace directly; other users create it inside a user namespace, where the host permits that.
+//! Nothing outside the namespace changes. The demo and a test create one [`Bridge`], and QEMU
+//! attaches the taps to their guests; the set-up takes at most 10 s. Without the privilege the
+//! error has the reason, and the demo goes on without the comparison. Guests, daemons and
+//! [`crate::namespace`] enter namespaces by the functions here.
 
 use crate::console::Console;
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ fn is_root() -> bool {
 }
 
 impl Bridge {
-    /// Creates a bridge with `taps` taps.
+    /// Creates a bridge with `taps` taps, all with this MTU and up.
     ///
     /// # Errors
     /// When this process lacks the privilege or the kernel lacks a feature, with the reason.

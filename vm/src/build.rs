@@ -1,17 +1,18 @@
 //! Programs of this workspace that a run needs, built on demand.
 //!
-//! Tests and demos call these functions before they start guests; each runs `cargo build --release`
-//! as a child process and waits, which takes minutes for a first build and has no time limit. With
-//! `CAUSEWAY_BIN_DIR` all programs and libraries but the guests' agent are taken from that folder
-//! and not built. All packages are built together, so that cargo does not rebuild shared
-//! dependencies. A failed build is an error with the end of cargo's output; nothing is installed.
+//! Modules of the crate, the demo and tests call these functions before they start guests, daemons
+//! or programs; all but [`stripped`] run `cargo build --release` as a child process and wait, which
+//! takes minutes for a first build and has no time limit. With `CAUSEWAY_BIN_DIR` all programs and
+//! libraries but the guests' agent are taken from that folder and not built. All packages but the
+//! agent's are built together, under a lock, so that cargo does not rebuild shared dependencies. A
+//! failed build is an error with the end of cargo's output; nothing is installed.
 
 use crate::error::{Error, Result};
 use crate::{RunDir, place, process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The target whose static C library is part of every Debian C compiler.
+/// Target of the static build: its static C library comes with Debian's C compilers.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Prefixes of the variables that cargo sets for the package of a test.
@@ -35,8 +36,8 @@ fn cargo() -> Command {
     command
 }
 
-/// Packages built for guests and tests, always together, as in `make build`: for another selection
-/// cargo would unify features differently and rebuild the shared dependencies.
+/// Packages built for guests and tests, always together: for another selection cargo may unify
+/// features differently and rebuild the shared dependencies.
 const PACKAGES: [&str; 5] =
     ["causeway-daemon", "causeway-cli", "causeway-vm", "causeway-myriexpress", "causeway-fi"];
 

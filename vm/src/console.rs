@@ -1,11 +1,11 @@
 //! The last output lines of a process, and detection of fatal messages.
 //!
-//! [`crate::guest`] and [`crate::daemon`] let a [`Console`] follow the standard output and error of
-//! a child process, in a thread for each stream that ends with the stream. The last 60 lines of up
-//! to 512 bytes are kept, without control characters, for errors; earlier lines, and the rest of a
-//! longer line, are dropped.
-//! A line after which a guest does not recover (such as a kernel panic) is kept as fatal; the
-//! console acts on no process.
+//! [`crate::guest`], [`crate::daemon`], [`crate::bridge`] and [`crate::namespace`] let a
+//! [`Console`] follow the standard output and error of a child process, in a thread for each stream
+//! that ends with the stream. The last 60 lines of up to 512 bytes are kept for errors, without
+//! control characters but tabs; earlier lines, and the rest of a longer line, are dropped. The
+//! first line after which a guest does not recover (such as a kernel panic) is kept as fatal until
+//! the console is dropped; the console acts on no process.
 
 use crate::limits::{TAIL_LINE_BYTES, TAIL_LINES};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::thread;
 /// Console messages after which a guest does not recover.
 const FATAL: [&str; 3] = ["Kernel panic", "KVM internal error", "failed to initialize kvm"];
 
-/// What the console has of its streams.
+/// Lines and counts of the streams.
 #[derive(Debug, Default)]
 struct State {
     /// The last lines.
@@ -38,7 +38,8 @@ impl Console {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Collects a stream to its end.
+    /// Starts a thread that collects a stream to its end, and returns at once. Lines of several
+    /// streams may mix.
     pub fn follow(&self, mut stream: impl Read + Send + 'static) {
         let console = self.clone();
         thread::spawn(move || {
@@ -49,7 +50,7 @@ impl Console {
         });
     }
 
-    /// Returns the last lines.
+    /// Returns the last lines, and the line that has not ended.
     #[must_use]
     pub fn tail(&self) -> String {
         let state = self.state();

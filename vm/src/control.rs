@@ -6,8 +6,8 @@
 //! [`Control::ask`] may be called from several threads at once; a thread of the channel reads
 //! results and hands each to its request by number. When the guest or its VMM ends, or the guest
 //! boots anew, all pending requests end without a result. The channel has no time limit of its own:
-//! [`Control::ask`] blocks while the guest reads nothing and the socket is full. Its content is
-//! trusted no more than to be parsed: a line that is no result is ignored.
+//! [`Control::ask`] blocks while the guest reads nothing and the socket is full. A line that is
+//! neither a result nor a greeting, or is longer than 256 KiB, is ignored.
 
 use causeway_guest_tool::limits::MAX_LINE_BYTES;
 use causeway_guest_tool::protocol::{CommandResult, Hello, Line, Operation, Request};
@@ -40,7 +40,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Control {
-    /// Takes over the connection that QEMU made.
+    /// Takes over the connection to a guest, which must block, and starts the thread that reads it.
     ///
     /// # Errors
     /// When its descriptor cannot be duplicated.
@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// Sends a request. The returned channel yields the reply; it ends without a reply when the
-    /// guest ends.
+    /// guest ends or boots anew. A reboot has no reply.
     ///
     /// # Errors
     /// When the request cannot be written.

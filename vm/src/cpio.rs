@@ -3,8 +3,8 @@
 //! [`crate::image`] and [`crate::rdma`] assemble the initramfs of guests with it: the caller adds
 //! folders, files, links and devices, parents first, and writes the bytes of [`Archive::finish`] to
 //! a file. The archive is built in memory and not compressed; all entries belong to root, files are
-//! executable. Nothing is checked: a name that is added twice appears twice. Memory alone bounds
-//! the archive.
+//! executable. Nothing is checked: a name that is added twice appears twice, and a file of 4 GiB or
+//! more makes the archive unreadable.
 
 /// An archive under construction.
 #[derive(Debug, Default)]

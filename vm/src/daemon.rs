@@ -1,11 +1,13 @@
-//! Runs `causewayd` for guests: unprivileged, in its own run directory.
+//! Runs `causewayd` for guests, in its own run directory.
 //!
-//! Tests, the demo and the matrix start a [`Daemon`] with the ports of a [`Setup`]. The daemon is a
-//! child process, as `nobody` if the test is root; causewayd starts its holder itself. The log goes
-//! to a console. All its sockets must exist within 15 s (times `CAUSEWAY_PATIENCE`), and a stop may
-//! take 5 s before the process is killed. A daemon that ends by itself is an error of
-//! [`Daemon::check`], or of a start, with the end of its log; nothing restarts it. Process and run
-//! directory are gone after the drop.
+//! Tests, the demo, the matrix and [`crate::rdma`] start a [`Daemon`] with the ports of a
+//! [`Setup`]. The daemon is a child process, as `nobody` if the test is root, with no capability
+//! but CAP_NET_RAW where a NIC has an interface; causewayd starts its holder itself. The log goes
+//! to a console, which keeps its end. The sockets of the setup must exist within 15 s (times
+//! `CAUSEWAY_PATIENCE`) of the start, before which the programs may be built; a stop may take 5 s
+//! before the process is killed. A daemon that ends by itself is an error of [`Daemon::check`], or
+//! of a start, with the end of its log; nothing restarts it. The process and the run directory are
+//! gone after the drop; the holder has a session of its own, and ends later by itself.
 
 use crate::console::Console;
 use crate::error::{Error, Result};
@@ -97,7 +99,7 @@ impl Daemon {
         let _ = fs::remove_file(self.control_socket());
     }
 
-    /// Removes the records from which the next daemon continues adapters.
+    /// Removes the records from which the next daemon continues adapters. Errors are ignored.
     pub fn remove_records(&self) {
         let files = fs::read_dir(self.dir.join("held")).into_iter().flatten().flatten();
         for file in files.filter(|file| file.path().extension().is_some_and(|e| e == "hca")) {
@@ -189,7 +191,7 @@ impl Daemon {
         process::output(command.arg("--control").arg(self.control_socket()).args(arguments))
     }
 
-    /// Sends SIGTERM and waits; `None` when the daemon had to be killed.
+    /// Sends SIGTERM and waits up to 5 s; `None` when the daemon had to be killed.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         self.process.stop(DAEMON_STOP)
     }
@@ -264,7 +266,8 @@ impl Daemon {
     }
 }
 
-/// Starts causewayd with the configuration in `dir`, in the network namespace of a process.
+/// Starts causewayd with the configuration in `dir`, in the network namespace of `setup` if that
+/// names a process.
 fn launch(program: &Path, dir: &RunDir, log: &Console, setup: &Setup) -> Result<Process> {
     let mut prefix = setup.namespace_of.map(bridge::enter).unwrap_or_default();
     if rustix::process::geteuid().is_root() {

@@ -1,9 +1,9 @@
 //! Errors of the guest harness, with the failing component and its output.
 //!
-//! All modules of the crate, and the tests that use them, return [`Error`]. The text names the
-//! component, the failure and, for a missing program, its installation; the last lines of a console
-//! or log follow, because the guest or daemon is gone when the error is read. Nothing is retried by
-//! the harness.
+//! Most functions of the crate that can fail return [`Error`], and the demo, the matrix and tests
+//! use it. The text names the component and the failure, and the remedy for a missing part. The
+//! last lines of the console or log follow for a guest or daemon, which may be gone when the error
+//! is read.
 
 use std::io;
 
@@ -13,12 +13,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of the guest harness.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program or package is not installed.
+    /// A program, package, file or privilege is missing.
     #[error("{what}; {remedy}")]
     Missing {
-        /// The missing program or package.
+        /// The missing part, or the operation that lacks a privilege.
         what: String,
-        /// Its installation.
+        /// The remedy, such as an installation.
         remedy: String,
     },
     /// A system call failed.
@@ -55,7 +55,8 @@ pub enum Error {
         /// The last lines of its log.
         log: String,
     },
-    /// An exchange failed, or its content changed in transit.
+    /// An exchange, a program in a guest or a command of a monitor failed, or content changed in
+    /// transit.
     #[error("{what}")]
     Traffic {
         /// The exchange and its failure.

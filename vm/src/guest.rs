@@ -1,14 +1,15 @@
 //! A running guest.
 //!
-//! A test starts a [`Guest`] on a [`Machine`] and waits for it ([`Guest::await_ready`]): the agent
-//! in the guest greets over the control channel, and the network devices get their addresses. Then
-//! commands run in the guest ([`Guest::run`]), one thread of the test for each. The VMM, or
-//! user-mode Linux, is a child process that is killed on drop and dies with the test. A guest that
-//! ends, panics, or is not up within the caller's limit (120 s for most) is an error with its
-//! console's last lines. A command that exceeds its limit is killed in the guest and is a result; a
-//! guest that then does not answer for 20 s is an error, and keeps running. `CAUSEWAY_PATIENCE`
-//! multiplies the limits of the boot and of commands. The guest's disk is its memory: nothing
-//! survives a restart.
+//! A test, the demo or [`crate::rdma`] starts a [`Guest`] on a [`Machine`] and waits for it
+//! ([`Guest::await_ready`]): the agent in the guest greets over the control channel, and the
+//! network devices get their addresses. Then commands run in the guest: [`Guest::run`] blocks its
+//! thread until the command ends, and several threads may call it at once. The VMM, or user-mode
+//! Linux, is a child process that is killed on drop and dies with the test. A guest that ends,
+//! panics, reports an error of its start, or is not up within the caller's limit (120 s for most)
+//! is an error with its console's last lines. A command that exceeds its limit is killed in
+//! the guest and is a result; a guest that then does not answer for 20 s is an error, and keeps
+//! running. `CAUSEWAY_PATIENCE` multiplies the limits of the boot and of commands, not the 20 s.
+//! The guest's disk is its memory: nothing survives a restart.
 
 use crate::console::Console;
 use crate::control::Control;
@@ -78,8 +79,8 @@ impl Guest {
     /// Waits for the agent's greeting, then configures the network devices.
     ///
     /// # Errors
-    /// When the guest ended, panicked, was not up in time, or lacks a feature; with its console's
-    /// last lines.
+    /// When the guest ended, panicked, was not up in time, or reported an error of its start, or a
+    /// network device is missing or has another MTU; with its console's last lines.
     pub fn await_ready(&mut self, limit: Duration) -> Result<()> {
         let (start, limit) = (Instant::now(), patient(limit));
         while !self.poll_ready()? {
@@ -160,7 +161,8 @@ impl Guest {
     /// Runs a command in the guest, killed there after `limit`.
     ///
     /// # Errors
-    /// When the guest ends, panics or does not answer; not when the command fails.
+    /// When the guest is not up yet, ends, restarts, panics or does not answer; not when the
+    /// command fails.
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<CommandResult> {
         process::show(&format!("{}#", self.spec.name), &process::quoted(argv));
         self.run_unshown(argv, limit)
@@ -212,7 +214,7 @@ impl Guest {
     }
 
     /// Restarts the guest's kernel in the same process and waits until it is up again. The spec
-    /// must permit it.
+    /// must permit it ([`GuestSpec::may_restart`]): otherwise QEMU ends.
     ///
     /// # Errors
     /// As [`Guest::await_ready`].

@@ -1,11 +1,12 @@
 //! `causeway-guest-image`: prints the boot image and the engine of guests as assignments for a
 //! shell.
 //!
-//! `examples/two-vms/run` evaluates the output: `kernel`, `release`, `initramfs`, `qemu` and
-//! `accel`, each quoted for a POSIX shell. The first run downloads the kernel and builds the
-//! initramfs, and tries KVM once, which takes minutes. An error is printed to standard error, with
-//! exit status 1 and without assignments. It needs QEMU. The cache (`place`) keeps kernel and
-//! initramfs, so that a later run takes seconds. No guest is left running.
+//! `examples/two-vms/run`, `examples/ssh/run` and `scripts/package-guest.sh` evaluate the output:
+//! `kernel`, `release`, `initramfs`, `qemu` and `accel`, each quoted for a POSIX shell. The first
+//! run downloads the kernel, builds the agent and the initramfs, and tries KVM once, which takes
+//! minutes. An error is printed to standard error, with exit status 1 and without assignments. QEMU
+//! and cargo are required. The cache (`place`) keeps kernel and initramfs. No guest is left
+//! running.
 
 use causeway_vm::machine::Engine;
 use causeway_vm::{Error, Machine, Result};

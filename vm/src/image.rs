@@ -1,11 +1,11 @@
 //! The boot image of guests: the kernel, and an initramfs with the agent as `/init`.
 //!
 //! [`crate::machine`] prepares the image for each machine, in the calling process and under a lock
-//! of the cache, so that tests that start together build it once. Kernel and initramfs are kept in
-//! the cache; each call lets cargo bring the agent up to date, and the initramfs is built again if
-//! the agent, busybox or the kernel is newer.
-//! The first call may download a package and build the agent, which takes minutes; a part that is
-//! missing and cannot be had is an error with its remedy.
+//! of the cache, so that tests that start together build it once; images with RDMA are those of
+//! [`crate::rdma`]. Kernel and initramfs are kept in the cache; each call lets cargo bring the
+//! agent up to date, and the initramfs is built again if the agent, busybox or the kernel is newer,
+//! not after another change of the list of modules. The first call may download a package and build
+//! the agent, which takes minutes; a part that is missing and cannot be had is an error.
 
 use crate::cpio::Archive;
 use crate::error::{Error, Result};
@@ -39,8 +39,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns the image of this workspace; fetches and builds it where it is missing or older than
-    /// its parts.
+    /// Returns the image of this workspace; fetches the kernel where it is missing, and builds the
+    /// initramfs where it is missing or older than its parts.
     ///
     /// # Errors
     /// When a part cannot be fetched, built or written.
@@ -64,8 +64,9 @@ impl Image {
         Ok(Self { kernel, initramfs, _folder: None })
     }
 
-    /// Returns the image with more files, by absolute paths. Their folders are made; those of the image
-    /// stay. The files of the new image are removed with its last copy.
+    /// Returns the image with more files, by absolute paths; their folders are made. The new
+    /// initramfs lies in a run directory, which is removed with the last clone of the returned
+    /// image.
     ///
     /// # Errors
     /// When the image cannot be read or written.

@@ -1,9 +1,11 @@
 //! A stock Debian kernel: downloaded as a package, unpacked, never installed.
 //!
-//! [`crate::image`] fetches the kernel once; the cache keeps it until the cache is emptied, so that
-//! runs are repeatable. `apt-get download` and `dpkg-deb` run as child processes and need no root.
-//! Without the network and without a cached kernel the fetch is an error. The newest kernel of the
-//! configured Debian release is taken; the machine's own kernel is not used.
+//! [`crate::image`] fetches a kernel of each flavour once; the cache keeps it until the cache is
+//! emptied, so that runs are repeatable. `apt-get download` and `dpkg-deb` run as child processes
+//! and need no root. Without the network and without a cached kernel the fetch is an error. The
+//! newest cloud kernel that the machine's apt knows is taken, or its package `user-mode-linux`; the
+//! machine's own kernel is not used. [`crate::rdma`] has kernels of other suites from a script, and
+//! only searches the unpacked package here.
 
 use crate::error::{Error, Result};
 use crate::image::Flavour;
@@ -29,9 +31,8 @@ pub struct Kernel {
     pub modules: PathBuf,
 }
 
-/// Returns the kernel in the cache, after a download when there is none.
-///
-/// The cached kernel stays in use until the cache is emptied, so that runs are repeatable.
+/// Returns the kernel in the cache, after a download when there is none. The caller must hold a
+/// lock of the cache.
 ///
 /// # Errors
 /// When the package cannot be found, downloaded or unpacked.

@@ -1,9 +1,9 @@
 //! A daemon's private key, created by the operator's tool.
 //!
-//! Tests of encrypted links create a [`Key`] for each daemon before the daemon starts: `causeway`
-//! runs as a child process, and the file lies in a directory of the run, readable for `nobody` if
-//! the test is root. The key is removed on drop. A tool that cannot be built or fails is an error
-//! with its output.
+//! Tests between several hosts create a [`Key`] for each host before a daemon starts: `causeway key
+//! generate` runs as a child process, and the file lies in a directory of the run, as a file of
+//! `nobody` if the test is root. The key is removed on drop. A tool that cannot be built or fails
+//! is an error with its output; a directory or an owner that the system refuses, with its reason.
 
 use crate::daemon::NOBODY;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl Key {
     /// Creates a key.
     ///
     /// # Errors
-    /// When the tool cannot be built, or fails.
+    /// When the tool cannot be built, or fails, or the file cannot be given to `nobody`.
     pub fn new() -> Result<Self> {
         let (_, cli) = build::daemon()?;
         let dir = RunDir::new()?;

@@ -1,10 +1,11 @@
-//! Boots real Linux guests: a stock Debian kernel, a small initramfs, QEMU.
+//! Boots real Linux guests: a stock Debian kernel and a small initramfs, in QEMU or as user-mode
+//! Linux.
 //!
-//! A [`Guest`] is a running guest that takes commands from the host. It is killed and its files are
-//! removed when it is dropped, when the process is interrupted ([`rundir::clean_on_signals`]), and
-//! by the kernel when the process ends in any other way ([`process`]). [`Machine`] is the engine
-//! and the boot image of guests, [`Daemon`] runs `causewayd` for them, and [`Bridge`] is the
-//! reference path of comparisons.
+//! A [`Guest`] is a running guest that takes commands from the host. The kernel kills it when this
+//! process ends in any way ([`process`]); a drop kills it and removes its files. Signals remove the
+//! files too where [`rundir::clean_on_signals`] was called, and a later process removes the files
+//! of a killed one ([`rundir`]). [`Machine`] is the engine and the boot image of guests, [`Daemon`]
+//! runs `causewayd` for them, and [`Bridge`] is the reference path of comparisons.
 //!
 //! | module | content |
 //! |---|---|
@@ -15,13 +16,15 @@
 //! | [`namespace`], [`bridge`] | network namespaces as hosts; the reference path |
 //! | [`rundir`], [`process`], [`place`], [`build`] | directories, children, paths, programs built on demand |
 //! | [`rdma`], [`traffic`] | guests with RDMA; exchanges of the demo and the tests |
-//! | [`error`], [`limits`] | errors with the output of the failed component; every time limit |
+//! | [`error`], [`limits`] | errors with the output of the failed component; shared limits |
 //!
-//! Calls block the calling thread, a test's, for at most the time limit of [`limits`], and then
-//! return an error. Several guests and daemons of one process or of several do not disturb each
-//! other, because each has a directory of its own.
+//! Calls block the calling thread. Waits for guests, daemons and commands in guests have time
+//! limits; builds, downloads, other commands on the host and locks of the cache have none. Several
+//! guests and daemons of one process or of several do not disturb each other, because each has a
+//! directory of its own.
 //!
-//! The crate serves tests and the demo; no production program depends on it.
+//! The crate serves tests, the demo, the matrix and `causeway-guest-image`; no production program
+//! depends on it.
 
 pub mod accel;
 pub mod bridge;

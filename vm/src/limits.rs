@@ -1,20 +1,20 @@
-//! Every limit of the guest harness, in one place.
+//! Limits of the guest harness that several modules or tests share; limits of a single module, such
+//! as those of `bridge` and of programs in guests, stand in that module.
 //!
-//! The modules of the crate read these constants; a limit that ends is an error of the test
-//! ([`crate::Error`]). `CAUSEWAY_PATIENCE` (1 to 100; another number counts as the nearest, another
-//! text as 1) multiplies the time limits of guests, their commands and RDMA devices, and of the
-//! daemon's start ([`patient`]), for a busy machine or slow emulation; nothing else can be
-//! configured.
+//! Most waits that exceed a limit are errors ([`crate::Error`]); a KVM trial that fails selects
+//! emulation, and a daemon that does not stop in time is killed. `CAUSEWAY_PATIENCE` (1 to 100;
+//! another number counts as the nearest, another text as 1) multiplies the time limits of boots and
+//! of commands in guests, of RDMA devices, servers and exchanges with kills, and of the daemon's
+//! start ([`patient`]), for a busy machine or slow emulation; no other limit can be configured.
 //!
 //! `guest` and `accel` read the times of a boot, `daemon` and `namespace` those of their
 //! processes, `rdma` and `monitor` their own, `console` the lines that it keeps (older lines, and
-//! the rest of a longer line, are dropped), in the thread of the test, which blocks meanwhile. A
-//! KVM trial that fails is no error: emulation is used.
+//! the rest of a longer line, are dropped).
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Names a factor of all time limits of guests and their commands, for a busy machine.
+/// Names a factor of time limits, for a busy machine.
 const PATIENCE: &str = "CAUSEWAY_PATIENCE";
 
 /// Returns a time limit, multiplied by the number in `CAUSEWAY_PATIENCE` (1 to 100, default 1).
@@ -33,9 +33,9 @@ pub const KVM_TRY: Duration = Duration::from_secs(15);
 pub const KVM_FIRST_LINE: Duration = Duration::from_secs(5);
 /// Time limit until all sockets of causewayd exist.
 pub const DAEMON_READY: Duration = Duration::from_secs(15);
-/// Time limit of causewayd's shutdown.
+/// Time limit of causewayd's shutdown, after which it is killed.
 pub const DAEMON_STOP: Duration = Duration::from_secs(5);
-/// Time limit of a network namespace's creation or removal.
+/// Time limit of a network namespace's creation.
 pub const NAMESPACE_READY: Duration = Duration::from_secs(10);
 /// Time allowed for the reply to a command beyond the command's own limit.
 pub const REPLY_SLACK: Duration = Duration::from_secs(20);
@@ -50,9 +50,11 @@ pub const GUEST_MIB: u32 = 192;
 /// Memory of a guest with an RDMA device, in MiB: the initramfs holds the RDMA programs, and the
 /// driver's queues need memory too.
 pub const RDMA_GUEST_MIB: u32 = 512;
-/// Time limit until the driver has set up an RDMA device and its port is active.
+/// Time limit until the driver has set up an RDMA device and its port is active, or has recovered
+/// the device.
 pub const RDMA_DEVICE: Duration = Duration::from_secs(40);
 /// Time limit until a server program in a guest listens.
 pub const LISTENING: Duration = Duration::from_secs(20);
-/// Time limit of an answer of QEMU's monitor, and of a migration.
+/// Time limit of QEMU's silence on its monitor, of the wait for the monitor's socket, and of a
+/// migration.
 pub const MONITOR: Duration = Duration::from_secs(60);

@@ -1,10 +1,11 @@
 //! Engines that run guests: QEMU under one of its accelerators, or user-mode Linux.
 //!
-//! A test creates one [`Machine`] and starts any number of [`Guest`](crate::Guest)s on it; `launch`
-//! makes the command and the control channel of a guest, which [`crate::guest`] starts. The
-//! creation looks for programs, prepares the image and chooses the accelerator, which may take
-//! minutes at the first run; a part that is missing is an error with its remedy. The machine has no
-//! process of its own.
+//! A test, the demo or [`crate::rdma`] creates a [`Machine`] and starts any number of
+//! [`Guest`](crate::Guest)s on it; `launch` makes the command and the control channel of a guest,
+//! which [`crate::guest`] starts. [`Machine::qemu`] and [`Machine::user_mode`] look for programs
+//! and prepare the image, and the first chooses the accelerator, which may take minutes at the
+//! first run; a part that is missing is an error. [`crate::rdma`] makes machines of its own. The
+//! machine has no process of its own.
 
 use crate::accel::Accelerator;
 use crate::error::{Error, Result};
@@ -46,7 +47,8 @@ pub(crate) enum Channel {
 }
 
 impl Machine {
-    /// Returns the system's QEMU with the best available accelerator and the stock cloud kernel.
+    /// Returns the QEMU of [`Qemu::find`] with the accelerator of [`Accelerator::choose`] and the
+    /// stock cloud kernel.
     ///
     /// # Errors
     /// When QEMU or a part of the image is not available.
@@ -121,7 +123,7 @@ impl Machine {
     }
 }
 
-/// Returns a command that ends with this process, in the guest's namespace.
+/// Returns a command that ends with this process, in the guest's namespace if the spec has one.
 fn tied(spec: &GuestSpec, program: &Path) -> Command {
     match spec.namespace_of {
         Some(pid) => bridge::inside(pid, program),

@@ -4,10 +4,10 @@
 //! lists its dependencies in its `.modinfo` section.
 //!
 //! [`crate::image`] and [`crate::rdma`] resolve the modules that go into an initramfs, in the order
-//! in which the agent loads them. Compressed modules are uncompressed by child processes. A module
-//! that is found nowhere counts as built into the kernel; a guest without it fails later, when it
-//! boots. Each module is read once, in the thread of the caller; a module that cannot be read or
-//! uncompressed is an error.
+//! in which the guest loads them. Compressed modules are uncompressed by child processes. A module
+//! that is found nowhere counts as built into the kernel, without an error; a guest without it
+//! fails later, if at all. Each call reads a module once, in the thread of the caller; a module
+//! that cannot be read or uncompressed is an error.
 
 use crate::error::{Error, Result};
 use crate::process;
@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Modules used by guests; their dependencies are added.
+/// Modules used by guests without RDMA; their dependencies are added.
 pub const WANTED: [&str; 4] =
     ["virtio_pci", "virtio_net", "vmw_vsock_virtio_transport", "vsock_loopback"];
 
@@ -33,7 +33,7 @@ pub struct Module {
 /// assumed to be built in.
 ///
 /// # Errors
-/// When a module cannot be read or uncompressed.
+/// When the folder or a module cannot be read, or a module cannot be uncompressed.
 pub fn resolve(modules: &Path, wanted: &[&str]) -> Result<Vec<Module>> {
     let mut files = HashMap::new();
     index(modules, &mut files).map_err(Error::io(format!("read {}", modules.display())))?;

@@ -1,11 +1,12 @@
 //! QEMU's monitor (QMP).
 //!
-//! Tests of migration and of hot unplug connect a [`Monitor`] to the socket that they named in the
-//! guest's spec. Commands go one at a time, as JSON lines, and block the caller until QEMU answers
-//! or is silent for 60 s ([`MONITOR`]). Events that arrive before the answer to a command are
-//! dropped: [`Monitor::await_event`] sees later events only. QEMU that refuses, is silent or ends
-//! is an error; after silence the monitor is not usable, because a late answer would count for the
-//! next command. A monitor is not shared between threads.
+//! Tests of migration and of small writes, and the hot unplug of the matrix, connect a [`Monitor`]
+//! to the socket that they named in the guest's spec. Commands go one at a time, as JSON lines, and
+//! block the caller until QEMU answers or is silent for 60 s ([`MONITOR`]); each event begins this
+//! time anew. Events that arrive before the answer to a command are dropped:
+//! [`Monitor::await_event`] sees later events only. QEMU that refuses, is silent or ends is an
+//! error; after silence the monitor is not usable, because a late answer would count for the next
+//! command. A monitor serves one thread at a time.
 
 use crate::error::{Error, Result};
 use crate::limits::{CHECK, MONITOR};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Interval at which the state of a migration is polled.
 const MIGRATION_POLL: Duration = Duration::from_millis(100);
 
-/// A connection to the monitor of a machine. An answer may take [`MONITOR`].
+/// A connection to the monitor of a machine.
 #[derive(Debug)]
 pub struct Monitor {
     /// Sending side of the socket.
@@ -29,7 +30,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Connects to a monitor as soon as its socket exists.
+    /// Connects to a monitor as soon as its socket exists, for which 60 s are allowed.
     ///
     /// # Errors
     /// When the socket does not appear in time, or QEMU does not answer.
@@ -71,7 +72,7 @@ impl Monitor {
         }
     }
 
-    /// Waits for an event of this name.
+    /// Waits for an event of this name; drops other events and answers.
     ///
     /// # Errors
     /// When QEMU is silent for [`MONITOR`], or ends.
@@ -80,7 +81,8 @@ impl Monitor {
         Ok(())
     }
 
-    /// Migrates the machine, and waits for the end of the migration.
+    /// Migrates the machine to the Unix socket `to`, where another machine waits for it, and waits
+    /// for the end of the migration.
     ///
     /// # Errors
     /// When the migration fails, or does not end in time.

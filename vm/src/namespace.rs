@@ -1,11 +1,11 @@
 //! Network namespaces, which stand for hosts, and the veth pairs between them.
 //!
 //! Each namespace belongs to a holder process that this process controls, and has no name that
-//! could be left behind. The holder ends with this process in every case; the kernel then removes
-//! the namespace with all its devices. Root creates namespaces directly; other users create them
-//! inside a user namespace, where the host permits that. Tests with several hosts create them and
-//! start daemons and programs in them; a creation takes at most 10 s. Without the privilege the
-//! creation is an error with the reason.
+//! could be left behind. The holder ends with this process in every case; when no other process is
+//! left in the namespace, the kernel removes it with all its devices. Root creates namespaces
+//! directly; other users create them inside a user namespace, where the host permits that. The demo
+//! and tests with several hosts create them and start daemons and programs in them; a creation
+//! takes at most 10 s. Without the privilege the creation is an error with the reason.
 
 use crate::bridge;
 use crate::console::Console;
@@ -20,7 +20,7 @@ use std::time::Instant;
 /// Line that a holder prints when its namespace exists.
 const READY: &str = "namespace is there";
 
-/// A network namespace; removed with its devices when dropped.
+/// A network namespace. A drop ends the holder; the kernel removes the namespace afterwards.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Process,
@@ -86,7 +86,7 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// Returns a command in the namespace, whose process dies with this process.
+    /// Returns a command in the namespace that is killed when this process dies.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         bridge::inside(self.holder(), program.as_ref())
@@ -108,7 +108,8 @@ impl Namespace {
         lines.iter().try_for_each(|line| self.ip(line).map(drop))
     }
 
-    /// Creates a veth pair to another namespace: a device `device` at both ends, up.
+    /// Creates a veth pair to another namespace: a device `device` at both ends, up. Without root,
+    /// one of the two must come from [`Namespace::beside`] of the other.
     ///
     /// # Errors
     /// When the kernel refuses it.

@@ -1,11 +1,12 @@
 //! Paths: the workspace, the build's target directory, the cache.
 //!
-//! All modules of the crate find their files here. The cache is the folder `vm` of cargo's target
-//! directory; it keeps kernels, images and stored results until it is removed, and `cargo clean`
-//! removes it. [`lock`] serialises processes that fill the cache; the kernel releases the lock when
-//! its process ends. A lock blocks without a time limit. A folder that cannot be created, and a
-//! lock file that cannot be opened, are errors; a second lock of the same name in one process waits
-//! for the first for ever.
+//! Modules of the crate, the demo, the matrix and tests find files of the workspace and of the
+//! build here; files of a run are in [`crate::rundir`]. The cache is the folder `vm` of cargo's
+//! target directory; it keeps kernels, images and stored results until it is removed, as by `cargo
+//! clean` or `make clean-guests`. [`lock`] serialises processes and threads that fill the cache;
+//! the kernel releases the lock when its process ends. A lock blocks without a time limit, and a
+//! thread that takes a name twice blocks for ever. A folder that cannot be created, and a lock file
+//! that cannot be opened, are errors.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};

@@ -1,14 +1,16 @@
 //! Child processes that cannot outlive this process.
 //!
-//! Each child starts through `setpriv --pdeathsig KILL`: the kernel kills it when this process
-//! dies. For the kernel, the parent is the *thread* that started the child; a single thread with
-//! the lifetime of the process therefore starts all children. Children have their own process
-//! groups: an interrupt from the terminal reaches only this process, which cleans up.
+//! A command made by [`tied`] starts through `setpriv --pdeathsig KILL`: the kernel kills the child
+//! when this process dies; children of the child are not included. For the kernel, the parent is
+//! the *thread* that started the child; a single thread with the lifetime of the process therefore
+//! starts each [`Process`]. Tied children have their own process groups: an interrupt from the
+//! terminal reaches only this process.
 //!
-//! The other modules start their children here. A [`Process`] is killed and reaped on drop, with
-//! its group; [`Process::stop`] asks first. Short commands run to their end in the caller's thread
-//! ([`output`]), without a time limit; they are tied to this process only if the caller made them
-//! by [`tied`]. A program that is missing is an error with its name.
+//! The other modules start their children here, but for the decompression of modules. A [`Process`]
+//! that still runs is killed on drop, with its group, and reaped; [`Process::stop`] sends SIGTERM
+//! first. Short commands run to their end in the caller's thread ([`output`]), without a time
+//! limit; they are tied only if the caller made them by [`tied`]. A command that cannot start is an
+//! error with its name; a tied program that is missing starts `setpriv`, which ends with a failure.
 //!
 //! After [`show_commands`] each command is printed before it runs ([`show`]), as a line for a shell
 //! without the part that ties it to this process; the same command again, with no other between, is
@@ -48,7 +50,8 @@ fn spawner() -> Sender<Order> {
     sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Returns a command whose process dies with this process.
+/// Returns a command that runs in a process group of its own, with no input, and is killed when
+/// this process dies.
 pub fn tied(program: impl AsRef<OsStr>) -> Command {
     tied_within(&[], program)
 }
@@ -103,7 +106,8 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends SIGTERM and waits; kills the process after `limit`.
+    /// Sends SIGTERM and waits; kills the process and its group after `limit` and returns `None`.
+    /// Returns the status at once if the process has ended before.
     pub fn stop(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.ended().is_none() {
             let pid = rustix::process::Pid::from_child(&self.child);
@@ -120,7 +124,8 @@ impl Process {
         None
     }
 
-    /// Kills the process and its process group.
+    /// Kills the process and its process group, and reaps the process. The group of a process that
+    /// has ended is left alone.
     pub fn kill(&mut self) {
         if self.ended().is_none() {
             let group = rustix::process::Pid::from_child(&self.child);
@@ -141,10 +146,10 @@ impl Drop for Process {
     }
 }
 
-/// Runs a host command to its end and returns its output.
+/// Runs a host command to its end, with no input, and returns its standard output.
 ///
 /// # Errors
-/// When it cannot start or fails, with the end of its output.
+/// When it cannot start or fails, with the last 30 lines of its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let line = describe(command);
     show("$", &self::line(command));

@@ -1,10 +1,10 @@
 //! QEMU: detection of the installed version, and the command line of a guest.
 //!
-//! [`crate::machine`] finds the program once and asks for the arguments of each guest;
-//! [`crate::guest`] starts it as a child process. The arguments depend on the version and the
-//! accelerator, because some versions refuse or break options. A program that is missing, or whose
-//! version cannot be read, is an error with the remedy. Nothing of a guest is checked here: QEMU
-//! reports a wrong option on the console.
+//! [`crate::machine`] and [`crate::rdma`] find the program for each machine; [`crate::machine`]
+//! asks for the arguments of each guest, and [`crate::guest`] starts the program as a child
+//! process. The arguments depend on the version and the accelerator, because some versions refuse
+//! or break options. A program that is missing, or has an unreadable version, is an error with the
+//! remedy. Nothing of a guest is checked here: QEMU reports a wrong option on the console.
 
 use crate::accel::Accelerator;
 use crate::error::{Error, Result};

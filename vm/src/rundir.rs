@@ -1,12 +1,13 @@
 //! Directories for the sockets and files of a run.
 //!
-//! [`crate::guest`], [`crate::daemon`] and tests create a [`RunDir`] each, below the system's
-//! folder for temporary files or in memory. It is removed on drop, and on SIGINT, SIGTERM and
-//! SIGHUP where [`clean_on_signals`] was called; a directory of a killed process is removed by the
-//! next process that creates one in the same folder. A process counts as ended if its number is not
-//! in /proc, so that containers must not share the folder. Other directories are not touched. Names
-//! are short, because the path of a Unix socket has at most 107 bytes. Errors of a removal are
-//! ignored.
+//! Each guest and each daemon has a [`RunDir`], and so have keys, extended images, programs under
+//! construction, the demo and tests; it lies below the system's folder for temporary files or in
+//! memory. A drop removes it, and so do SIGINT, SIGTERM and SIGHUP where [`clean_on_signals`] was
+//! called (the demo and the matrix do); a directory of a killed process is removed by the next
+//! process that creates one in the same folder. A process counts as ended if its number is not in
+//! /proc, so that containers must not share the folder. Directories with other names are not
+//! touched. Names are short, because the path of a Unix socket has at most 107 bytes. Errors of a
+//! removal are ignored.
 
 use crate::error::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,7 +32,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Creates a directory under the system's folder for temporary files. Its path is short: a Unix
+    /// Creates a directory under the system's folder for temporary files. The path is short: a Unix
     /// socket's path is limited to 107 bytes.
     ///
     /// # Errors
@@ -102,7 +103,7 @@ impl Drop for RunDir {
 }
 
 /// Installs handlers: SIGINT, SIGTERM and SIGHUP remove every [`RunDir`] and end this process with
-/// 128 + the signal's number; its children die with it (see [`crate::process`]).
+/// 128 + the signal's number; its tied children die with it (see [`crate::process`]).
 ///
 /// # Errors
 /// When the handlers cannot be installed.

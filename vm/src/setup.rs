@@ -1,11 +1,11 @@
-//! Configuration of a daemon: ports of guests, NICs, links, and namespaces.
+//! Configuration of a daemon: ports of guests, NICs, adapters, links, and a namespace.
 //!
-//! Tests and the demo fill a [`Setup`], and [`crate::daemon`] turns it into a configuration file
-//! and options of causewayd. The values are plain data: causewayd checks them, and a refused
-//! configuration is an error of the daemon's start with its log.
+//! Tests, the demo, the matrix and [`crate::rdma`] fill a [`Setup`], and [`crate::daemon`] turns it
+//! into a configuration file and the namespace of causewayd. The values are plain data: causewayd
+//! checks them, and a refused configuration is an error of the daemon's start with its log.
 //!
-//! The caller chooses the numbers. They must be unique among the members, among the NICs and among
-//! the adapters of a setup; each of these lists has MAC addresses of its own. causewayd refuses two
+//! The caller chooses the numbers. A number must be unique among the members, the NICs or the
+//! adapters of a setup; each of these lists has MAC addresses of its own. causewayd refuses two
 //! equal MAC addresses of a kind of port in one group, but does not see the IPv4 addresses, which
 //! guests use with a prefix of 24 bits: members have numbers from 1 to 254.
 
@@ -79,7 +79,7 @@ pub struct MxNic {
     pub number: u8,
     /// The interface to other hosts; `None`: this host only.
     pub interface: Option<String>,
-    /// Processes use the interface themselves (direct mode).
+    /// Processes use the interface themselves (direct mode); ignored without an interface.
     pub bypass: bool,
     /// The adapter through which processes of its guest use the NIC.
     pub adapter: Option<String>,
@@ -119,7 +119,7 @@ pub struct Setup {
     pub links: String,
     /// Most verbose level of its log.
     pub log: Option<String>,
-    /// The process whose network namespace (and user namespace) it runs in.
+    /// The process in the network namespace (and user namespace) of which the daemon runs.
     pub namespace_of: Option<u32>,
 }
 

@@ -1,11 +1,12 @@
 //! Configuration of a guest: name, memory, network devices, vsock device, PCI functions and
 //! options.
 //!
-//! Tests fill a [`GuestSpec`] (or take it from [`crate::Daemon::guest`]); [`crate::qemu`] and
-//! [`crate::uml`] turn it into a command line when [`crate::guest`] starts the guest. The values
-//! are plain data and are not checked: the VMM refuses what it cannot do, on its console. A spec
-//! may be used for several guests in turn. A device that its VMM does not have is left out without
-//! an error by user-mode Linux ([`crate::uml`]).
+//! Tests, the demo and [`crate::rdma`] fill a [`GuestSpec`] (or take it from
+//! [`crate::Daemon::guest`]); [`crate::qemu`] or [`crate::uml`] turns it into a command line when
+//! [`crate::guest`] starts the guest, which also sets the addresses of the network devices and
+//! checks their MTU. The values are plain data and are not checked: QEMU refuses impossible ones,
+//! on its console. A clone of a spec may be used for another guest. User-mode Linux ignores devices
+//! and options that it does not have, without an error ([`crate::uml`]).
 
 use crate::limits::GUEST_MIB;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub struct GuestSpec {
     pub reconnects: bool,
     /// Whether its network devices offer packed rings (virtio 1.3, 2.8).
     pub packed: bool,
-    /// The process whose network namespace (and user namespace) it runs in.
+    /// The process in the network namespace (and user namespace) of which the VMM runs.
     pub namespace_of: Option<u32>,
     /// Socket of its monitor (QMP), through which it can migrate.
     pub monitor: Option<PathBuf>,

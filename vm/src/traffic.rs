@@ -1,11 +1,14 @@
 //! Exchanges of the demo and the tests, run by guests: pings, ping-pongs, streams, half-closes and
 //! messages.
 //!
-//! Tests and the demo call these functions; each runs the agent's client program in a guest and
-//! parses its JSON report. The agent serves TCP and AF_VSOCK in every guest. Content is compared by
-//! both ends. An exchange ends after its time limit with the figures so far, and its command is
-//! killed 40 s later; an exchange that fails, or whose content changed, is
-//! [`crate::Error::Traffic`]. Each function waits in the thread of the test, and repeats nothing.
+//! Tests, the demo and [`crate::rdma`] call these functions; each runs `causeway-guest`, or `ping`,
+//! in a guest and parses its output. The agent serves TCP and AF_VSOCK in every guest. The receiver
+//! of a stream compares its content, the client that of the other exchanges; pings are only
+//! counted. A ping-pong or stream ends after its time limit with the figures so far. Commands are
+//! killed 40 s after that limit, half-closes and messages 40 s after their start
+//! (`CAUSEWAY_PATIENCE` multiplies the time until the kill). An exchange that fails, and changed
+//! content, are [`crate::Error::Traffic`]; a guest that ends or does not answer is
+//! [`crate::Error::Guest`]. Each function waits in the thread of the caller, and repeats nothing.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -32,7 +35,8 @@ pub struct Ping {
     pub max_us: f64,
 }
 
-/// Pings `address` `count` times, each after the answer to the last.
+/// Pings `address` up to `count` times, each after the answer to the last, for at most 5 s and 1 s
+/// for each 20 pings.
 ///
 /// # Errors
 /// When the guest fails or ping's output cannot be parsed. Lost replies are reported, not an error.

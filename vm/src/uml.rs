@@ -2,9 +2,11 @@
 //! devices and no emulated hardware.
 //!
 //! [`crate::machine`] asks for the arguments, and [`crate::guest`] starts the kernel as a child
-//! process, with the privileges of the test: the guest is not isolated from it. User-mode Linux has
-//! no PCI functions, no monitor, no migration and no taps; a spec that asks for them gets none. It
-//! needs no KVM and no QEMU. The kernel reports a wrong argument on the console.
+//! process, with the privileges of the test: the guest is not isolated from it. PCI functions,
+//! monitor, migration, taps, backends of QEMU, packed rings, reconnection and the permission to
+//! restart of a spec are ignored without an error. Neither KVM nor QEMU is needed. The kernel
+//! reports a wrong argument on the console. Tests boot such guests where the package of user-mode
+//! Linux can be had.
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};
@@ -17,7 +19,7 @@ const VSOCK: u32 = 19;
 /// Returns the arguments that boot `spec`. The console is on standard error, the agent's channel on
 /// standard input and output; its files are in `dir`.
 ///
-/// A network device's MAC comes from its port; taps are not supported.
+/// A network device's MAC comes from its port.
 #[must_use]
 pub fn arguments(spec: &GuestSpec, image: &Image, dir: &Path) -> Vec<String> {
     let mut line = vec![

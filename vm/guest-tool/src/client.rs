@@ -2,10 +2,12 @@
 //!
 //! Each function opens one connection to a [`Target`], in the caller's thread, and closes it at the
 //! end. A read or write without progress for 30 s ([`STALL`](crate::limits::STALL)) is an error,
-//! and nothing is retried. The time limit of a call ends it after the current round or write, so
-//! that the last one may still wait. Lengths of ping-pongs and writes out of range are errors
-//! before the connect; [`messages`] does not check them, and panics above 1 MiB. `main` calls the
-//! functions in guests, and `vm` on the host. The other side is [`serve`](crate::serve).
+//! and nothing is retried. [`ping_pong`] and [`stream`] have a time limit beside, which interrupts
+//! no read or write: a ping-pong ends after the current round, and not before its warm-up and one
+//! round; a stream after up to 16 KiB of further writes, and waits for its verdict. Lengths of
+//! ping-pongs and writes out of range are errors before the connect; [`messages`] does not check
+//! lengths, and panics above 1 MiB. `main` calls the functions, in guests and on the host, and so
+//! do the demo and tests on the host. The other side is [`serve`](crate::serve).
 
 use crate::limits::{MAX_ROUND_BYTES, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;
@@ -35,10 +37,12 @@ fn nanos(d: Duration) -> u64 {
 }
 
 /// Sends `bytes` and waits for their echo, for `rounds` rounds or until `limit` has passed (at
-/// least one round). A warm-up of a tenth of the rounds is not measured.
+/// least one round). A warm-up of a tenth of the rounds, and one more, is not measured; `limit`
+/// counts from its begin, but does not end it.
 ///
 /// # Errors
-/// Any failing socket call, and any byte that came back changed.
+/// `bytes` outside 1 to 1 MiB, no rounds, any failing socket call, and any byte that came back
+/// changed.
 pub fn ping_pong(
     target: &Target,
     bytes: usize,
@@ -73,11 +77,12 @@ pub fn ping_pong(
     Ok(PingPong::from_rounds(bytes, times))
 }
 
-/// Streams the pattern in one direction in writes of `write_bytes`, until `max_bytes` are sent or
-/// `limit` has passed, and waits for the receiver's verdict.
+/// Streams the pattern in one direction in writes of `write_bytes`, until at least `max_bytes` are
+/// sent or `limit` has passed, and waits for the receiver's verdict. The last write is a whole one.
 ///
 /// # Errors
-/// Any failing socket call, a byte that arrived changed, or a wrong count.
+/// `write_bytes` outside 1 to 1 MiB, any failing socket call, a byte that arrived changed, or a
+/// wrong count.
 pub fn stream(
     target: &Target,
     write_bytes: usize,
@@ -125,7 +130,7 @@ fn verdict(target: &Target, line: &str, sent: u64) -> io::Result<()> {
     }
 }
 
-/// Shuts down the sending direction first, and only then receives `bytes`.
+/// Sends 1,000 bytes, shuts down the sending direction, and only then receives `bytes`.
 ///
 /// # Errors
 /// Any failing socket call, a changed byte, or a wrong count.
@@ -154,10 +159,14 @@ pub fn half_close(target: &Target, bytes: u64) -> io::Result<HalfClose> {
     Ok(HalfClose { bytes })
 }
 
-/// Sends a message of each size and waits for its echo as a single message.
+/// Sends a message of each size and waits for its echo as a single message. The target must be
+/// [`Target::SeqPacket`].
 ///
 /// # Errors
 /// Any failing socket call, a message that was cut, joined or changed.
+///
+/// # Panics
+/// When a size is over [`MAX_WRITE_BYTES`].
 pub fn messages(target: &Target, sizes: &[usize]) -> io::Result<Messages> {
     let pattern = Pattern::new(seed());
     let socket = context("connect to", target, target.connect())?;

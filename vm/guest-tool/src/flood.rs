@@ -2,9 +2,10 @@
 //!
 //! A receiver of SEQPACKET messages reads them at its own pace and sends nothing back: its kernel
 //! queues each message with its overhead, and decides when to send credit updates. The sender
-//! repeats its connect for 10 s; the receiver accepts one connection, waits for it without a limit,
-//! and ends with it. A read or write that makes no progress for 30 s ends either side with the
-//! number of writes or reads so far. `main` calls [`flood`] and [`sink`] for tests of small writes.
+//! starts no connect after 10 s of failed ones; the receiver accepts one connection, waits for it
+//! without a limit, and ends with it. A read or write that makes no progress for 30 s, also the
+//! sender's wait for the end of a slow receiver, is an error with the number of writes or reads so
+//! far. `main` calls [`flood`] and [`sink`], in guests of tests of small writes.
 
 use crate::limits::{CONNECT, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;
@@ -35,7 +36,8 @@ fn offset(target: &Target, number: u64, bytes: u64) -> u64 {
 /// the receiver's end of stream.
 ///
 /// # Errors
-/// Any failing socket call, and a message that was sent in part.
+/// `bytes` outside 1 to 1 MiB, any failing socket call, a message that was sent in part, and data
+/// from the receiver.
 pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<FloodReport> {
     if bytes == 0 || bytes > MAX_WRITE_BYTES {
         return Err(invalid(format!("a flood of {bytes} bytes a write: out of range")));
@@ -82,10 +84,12 @@ fn connect(target: &Target) -> io::Result<Socket> {
     }
 }
 
-/// Accepts one connection and reads it to its end, with a pause after each read.
+/// Accepts one connection and reads it to its end, with a pause after each read. A read takes at
+/// most 256 KiB: the rest of a longer message is lost without an error.
 ///
 /// # Errors
-/// Any failing socket call, a changed byte, and a message that is lost, cut or joined.
+/// Any failing socket call, a changed byte, and a message that is joined to another, or missing
+/// before another. A loss at the end shows in the report alone.
 pub fn sink(target: &Target, pause: Duration) -> io::Result<SinkReport> {
     let (socket, _) = target.listen()?.accept()?;
     prepare(target, &socket)?;

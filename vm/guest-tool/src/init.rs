@@ -2,10 +2,11 @@
 //!
 //! Each step that fails is a *trouble* in the agent's first line, and the start goes on: the host
 //! decides whether the guest is usable. Modules are loaded in the order of [`MODULES`], without
-//! parameters. Without the serial line of the control channel, or after its end, the guest stays up
-//! and the host gives it up by its own time limit. [`main`] runs as process 1 and never returns; it
-//! does not reap orphans. Shells and addresses of interfaces are not set up here: the host does
-//! that by commands.
+//! parameters; a missing list counts as empty. The services are traffic servers ([`serve`]) on port
+//! 7001 of TCP and AF_VSOCK, and port 7002 for SEQPACKET. Without the serial line of the control
+//! channel, or after its end, the guest stays up and the host gives it up by its own time limit.
+//! [`main`] runs as process 1 and never returns; orphans are not reaped. Shells and addresses of
+//! interfaces are not set up here: the host does that by commands.
 
 use crate::agent;
 use crate::limits::{MESSAGE_PORT, STREAM_PORT};

@@ -1,7 +1,9 @@
-//! Traffic with checked content, and the agent that generates it inside a guest.
+//! Traffic with checked content, and the program of test guests: `/init`, the agent that runs the
+//! host's commands, and violations of device rules.
 //!
-//! Client and server are the same code on both sides: in a guest (as `/init`), and in a host
-//! process at the other end of a connection.
+//! Client and server of the traffic are the same code on both sides: in a guest (`causeway-guest`,
+//! a link to `/init`), and in a host process at the other end of a connection. `vm`, its tests and
+//! its demo use the crate as a library; no production program does.
 
 pub mod agent;
 pub mod client;

@@ -1,23 +1,27 @@
-//! Every limit of the tool, in one place.
+//! Limits and ports of the traffic and of the agent; the cases of `hostile` have limits of their
+//! own.
 //!
-//! Constants only, read in the guest by `client`, `serve`, `flood` and `transport` (traffic) and by
-//! `agent` (commands), each in the thread of its connection or command. A value beyond a limit of
-//! sizes is an error of the command; a time limit that ends is a failed read, write or connect.
+//! Constants only. `client`, `serve`, `flood`, `transport` and `pattern` read the limits of
+//! traffic, `agent` and `vm::control` those of commands, and `init`, `vm::rdma`, the demo and tests
+//! the ports. A time limit that ends is a failed read, write or connect.
 
 use std::time::Duration;
 
-/// Largest single write or message, in bytes.
+/// Largest single write or message, in bytes. Larger ones are refused before the connect;
+/// `client::messages` panics instead.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
-/// Maximum memory of a ping-pong for one round, in bytes.
+/// Largest round of a ping-pong that the service echoes, in bytes; the client has the lower
+/// [`MAX_WRITE_BYTES`].
 pub const MAX_ROUND_BYTES: usize = 16 << 20;
 /// A read or write that makes no progress for this long is a failure.
 pub const STALL: Duration = Duration::from_secs(30);
-/// Longest wait for a connection to be accepted.
+/// Time limit of a connect over TCP, and time in which the sender of a flood repeats its connect.
 pub const CONNECT: Duration = Duration::from_secs(10);
 /// Output kept of a command that the agent ran, in bytes for each stream: the last bytes; earlier
 /// ones are dropped.
 pub const MAX_OUTPUT_BYTES: usize = 32 << 10;
-/// Longest line on the control channel, in bytes.
+/// Longest line on the control channel, in bytes. A longer line is read in parts, and no part is a
+/// valid line.
 pub const MAX_LINE_BYTES: usize = 256 << 10;
 /// Port of the stream service, for TCP and AF_VSOCK.
 pub const STREAM_PORT: u32 = 7001;

@@ -1,11 +1,11 @@
 //! `/init` of a test guest; on any other machine, a command that generates the same traffic.
 //!
 //! As process 1 the program becomes the agent (`init`) and never returns. Otherwise it runs one
-//! command ([`USAGE`]) in its main thread and prints one JSON object; a wrong command line, a
-//! failed exchange and changed content go to standard error, with exit status 1. `serve` and
-//! `shell` run until the process is killed. `vm::traffic`, the demo and tests run the commands in
-//! guests by the agent; on the host they call this crate's functions, or run the program as a child
-//! process.
+//! command ([`USAGE`]) and prints its result as JSON (`null` for `hostile last` and `hostile
+//! rebind`); a wrong command line, a failed exchange and changed content go to standard error, with
+//! exit status 1. `serve` runs until the process is killed, and `shell` until an accept fails.
+//! `vm::traffic`, `vm::rdma`, the demo and tests run the commands in guests by the agent; on the
+//! host they call this crate's functions, or run the program as a child process.
 
 use causeway_guest_tool::transport::Target;
 use causeway_guest_tool::{client, flood, hostile, init, serve, shell};

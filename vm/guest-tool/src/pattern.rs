@@ -1,7 +1,7 @@
 //! A seeded byte pattern, cheap to generate and to check byte for byte.
 //!
-//! The table repeats with a prime period, so that a lost, duplicated or moved piece of a common
-//! size (a page, a packet, a buffer) is a mismatch. The table is one write longer than its period:
+//! The pattern repeats with a prime period, so that a lost, duplicated or moved piece of a common
+//! size (a page, a packet, a buffer) is a mismatch. The table is one write longer than the period:
 //! every write is a single slice of it. Equal seeds give equal patterns on both sides, so that a
 //! receiver needs the seed alone. A pattern takes 2 MiB. Everything is computed in the caller's
 //! thread: [`client`](crate::client), [`serve`](crate::serve) and [`flood`](crate::flood) are the

@@ -3,8 +3,8 @@
 //! The agent sends a [`Hello`] after each boot, then a reply for each [`Operation::Run`], in the
 //! order in which the commands end; a reboot has no reply. The types check nothing. There is no
 //! version: the host builds the agent that it boots. A line that is no request is printed on the
-//! guest's console and not answered, and so is a request beyond 256 KiB. The host's end is
-//! `vm::control`, the guest's [`agent`](crate::agent).
+//! guest's console and not answered, and so is a request beyond 256 KiB; a line that is not UTF-8
+//! ends the agent. The host's end is `vm::control`, the guest's [`agent`](crate::agent).
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// Run a command, killed after its time limit.
+    /// Run a command, killed after its time limit; its children are not.
     Run {
         /// Program and arguments.
         argv: Vec<String>,
@@ -46,13 +46,13 @@ pub enum Operation {
 /// Result of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandResult {
-    /// Exit code; `None` when a signal ended the command or it did not start.
+    /// Exit code; `None` when a signal or the time limit ended the command, or it did not start.
     pub code: Option<i32>,
     /// Whether the time limit ended it.
     pub timed_out: bool,
-    /// The end of its standard output.
+    /// The last 32 KiB of its standard output.
     pub stdout: String,
-    /// The end of its standard error.
+    /// The last 32 KiB of its standard error; the reason if the command did not start.
     pub stderr: String,
 }
 

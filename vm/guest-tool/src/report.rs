@@ -1,7 +1,9 @@
-//! Results of measured exchanges. All times are nanoseconds.
+//! Results of exchanges. Times are nanoseconds; that of [`FloodReport`] is milliseconds.
 //!
-//! The program prints a report as JSON, and `vm::traffic` and tests parse it; both are of one
-//! build. A report exists only for an exchange without an error. The types measure nothing:
+//! The program prints a report as JSON, and `vm::traffic`, the demo and tests parse it; on the host
+//! they also call [`client`](crate::client), which returns it. [`StreamReport`] is a line from
+//! [`serve`](crate::serve) to its client, also of a stream with changed content; the other reports
+//! exist only for an exchange without an error. The types measure nothing:
 //! [`client`](crate::client), [`serve`](crate::serve) and [`flood`](crate::flood) do.
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +46,7 @@ impl PingPong {
     }
 }
 
-/// A one-way stream whose receiver compared every byte with the pattern.
+/// A one-way stream, of which the receiver compared every byte with the pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
     /// Bytes in each write.

@@ -1,11 +1,13 @@
 //! The service for clients, with a thread for each connection.
 //!
 //! A stream connection opens with a header of fixed size that names the client's exchange. A
-//! SEQPACKET connection has no header: every message is echoed. The number of connections has no
-//! limit, and clients are not authenticated: the service is for test guests. A malformed header, 30
-//! s without progress and an error of a socket end that connection, with a line on standard error;
-//! a failed accept is repeated after 100 ms. [`spawn`] returns when it listens; its thread ends
-//! with the process. Called by `init` and `main` in guests, and by tests and the demo on the host.
+//! SEQPACKET connection has no header: every message of up to 1 MiB is echoed, and an empty message
+//! ends the connection. Content is checked for a stream alone, and a mismatch is reported to the
+//! client. The number of connections has no limit, and clients are not authenticated: the service
+//! is for test guests. A malformed header, 30 s without progress and an error of a socket end that
+//! connection, with a line on standard error; a failed accept is repeated after 100 ms. [`spawn`]
+//! returns when it listens; its thread ends with the process. `init` and `main` call it, and tests
+//! and the demo on the host.
 
 use crate::limits::{MAX_ROUND_BYTES, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;

@@ -1,9 +1,11 @@
-//! A shell for each connection, without any authentication: for guests of the demo, in which an
-//! operator looks around.
+//! A shell for each connection, without any authentication: for test guests, in which an operator
+//! looks around.
 //!
 //! The shell's standard streams are the connection. There is no terminal, so that programs with a
-//! full screen do not run. The demo starts it in its guests (`--keep`). A shell ends with its
-//! connection or by itself; the number of shells has no limit. A failed accept ends [`serve`].
+//! full screen do not run. The demo starts it in its guests (`--keep`), and so does the guest of
+//! the checks of packages (`scripts/package-guest.sh`). A shell ends by itself, or when it reads
+//! the end of its connection, which a running command delays. The number of shells and their time
+//! have no limit. A failed accept ends [`serve`].
 
 use crate::transport::Target;
 use std::io;
@@ -14,7 +16,8 @@ use std::thread;
 /// Serves shells on `target` until listening fails.
 ///
 /// # Errors
-/// When listening or accepting fails; a shell that cannot be started only ends its connection.
+/// When listening or accepting fails; a shell that cannot be started only ends its connection, with
+/// a line on standard error.
 pub fn serve(target: &Target) -> io::Result<()> {
     let listener = target.listen()?;
     loop {

@@ -1,12 +1,13 @@
-//! Transports of the traffic: TCP, AF_VSOCK, Unix sockets, and AF_VSOCK reached from the host by
-//! the Unix-socket convention (`CONNECT <port>`, `OK <n>`).
+//! Transports of the traffic: TCP, SMC, AF_VSOCK, Unix sockets, and AF_VSOCK reached from the host
+//! by the Unix-socket convention (`CONNECT <port>`, `OK <n>`).
 //!
-//! A connected socket has a limit of 30 s for each read and write ([`STALL`]); connecting has 10 s
-//! over TCP, and the kernel's limits otherwise. `smc` needs a kernel with SMC, and falls back to
-//! TCP without an error. `hybrid` targets connect only, and the answer of the host socket must be
-//! `OK` within 64 bytes. Listening at a Unix path removes the file there, whatever it is. Nothing
-//! is retried. [`client`](crate::client), [`serve`](crate::serve), [`flood`](crate::flood) and
-//! `shell` open their sockets here.
+//! A socket of [`Target::connect`] has a limit of 30 s for each read and write ([`STALL`]), an
+//! accepted socket only after [`prepare`]. A connect has 10 s over TCP, 30 s at a Unix path, and
+//! the kernel's limits otherwise. `smc` needs a kernel with SMC, which falls back to TCP without an
+//! error. `hybrid` targets connect only, and the answer of the host socket must begin with `OK `;
+//! at most 64 bytes of its line are read. Listening at a Unix path first removes the file there, a
+//! socket in use included. Nothing is retried. [`client`](crate::client), [`serve`](crate::serve),
+//! [`flood`](crate::flood) and `shell` open their sockets here.
 
 use crate::limits::{CONNECT, STALL};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -121,11 +122,11 @@ impl Target {
         Ok(socket)
     }
 
-    /// Listens; a stale Unix socket of the same path is replaced.
+    /// Listens, with a backlog of 16; a file at the same Unix path is replaced.
     ///
     /// # Errors
-    /// The operating system's error; `InvalidInput` for `hybrid`, whose path is the daemon's
-    /// socket.
+    /// The operating system's error, as for a folder at the Unix path; `InvalidInput` for `hybrid`,
+    /// which has the path of the daemon's socket.
     pub fn listen(&self) -> io::Result<Socket> {
         if let Self::Hybrid(..) = self {
             return Err(io::Error::new(
@@ -149,7 +150,7 @@ impl Target {
     }
 }
 
-/// Sets the time limits of a connected socket, and disables Nagle's algorithm on TCP.
+/// Sets the time limits of a socket, and disables Nagle's algorithm on TCP.
 ///
 /// # Errors
 /// The operating system's error.

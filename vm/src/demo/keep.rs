@@ -1,8 +1,9 @@
 //! `--keep`: the guests stay up, with a shell in each that the host reaches over AF_VSOCK.
 //!
 //! `super` calls [`hold`] after the tables, in the main thread; it returns when Enter is pressed.
-//! Without a terminal only a signal ends the wait, and then the process. The start of a shell may
-//! take 20 s in each guest; a shell that does not start ends the demo with its reason.
+//! Without a terminal only a signal ends the wait, and then the process. The command that starts
+//! the server of shells may take 20 s in each guest (times `CAUSEWAY_PATIENCE`), and ends the demo
+//! with its reason if it fails; a server that ends afterwards is not noticed.
 
 use crate::scene::Scene;
 use crate::step;
@@ -18,7 +19,7 @@ const SHELL_PORT: u32 = 2222;
 /// Time limit of the command that starts a shell's server.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Starts the shells, prints how to reach and to stop the guests, and waits.
+/// Starts the servers of shells, prints how to reach and to stop the guests, and waits.
 pub fn hold(scene: &Scene) -> Result<()> {
     for guest in &scene.guests {
         let target = Target::Vsock(CID_ANY, SHELL_PORT);

@@ -2,12 +2,13 @@
 //! with RDMA; prints three tables.
 //!
 //! `causeway-demo` runs in one process, with causewayd, the guests and the programs as children
-//! that end with it. Each row measures one exchange and checks its content; a row that fails is
-//! shown with its reason, the others go on, and the exit status is 1. The two guests of the first
-//! table must boot: without QEMU or an image the demo ends with the reason and status 1 (KVM is not
-//! needed; `--messages` needs no guest). Rows between hosts, MPI and the third table are omitted
-//! with the reason where this machine lacks a part or a privilege. Signals clean up
-//! ([`causeway_vm::rundir`]).
+//! that end with it. Each row is one exchange; most check its content (pings and perftest do not).
+//! A row that fails is shown with its reason, the others go on, and the exit status is 1. The two
+//! guests of the first table must boot: without QEMU or an image the demo ends with the reason and
+//! status 1, before the other tables (KVM is not needed; `--messages` and `--rdma` skip them). Rows
+//! between hosts, MPI and the third table are omitted with the reason where this machine lacks a
+//! part or a privilege. A wrong command line has status 2. SIGINT, SIGTERM and SIGHUP remove the
+//! files of the run ([`causeway_vm::rundir`]).
 
 mod keep;
 mod measure;

@@ -4,8 +4,9 @@
 //! `super` calls [`all`] once the guests of the scene are up, in the main thread; the programs run
 //! in the guests, by their agents, or in this process for rows from the host. Ping-pongs and
 //! streams have the time limit of `--seconds` (2 s) beside a limit of rounds or bytes; pings,
-//! messages and half-closes have a fixed number or length, and 40 to 50 s. The content that arrives
-//! is compared, except that of pings.
+//! messages and half-closes have a fixed number or length, and 40 to 50 s (times
+//! `CAUSEWAY_PATIENCE`). The content that arrives is compared, except that of pings; a lost ping
+//! fails its row.
 
 use crate::scene::{Scene, bridge_ip};
 use crate::step;
@@ -20,7 +21,7 @@ use std::time::Duration;
 const SIZES: [usize; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
 /// Maximum rounds of a ping-pong.
 const ROUNDS: usize = 2000;
-/// Maximum bytes of a stream: only the fastest hosts reach it before the time limit.
+/// Maximum bytes of a stream, beside the time limit.
 const STREAM_BYTES: u64 = 16 << 30;
 /// Pings of the Ethernet row.
 const PINGS: u32 = 200;

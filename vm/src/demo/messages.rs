@@ -2,10 +2,12 @@
 //! sockets. Hosts are network namespaces connected by a veth pair.
 //!
 //! `super` calls [`all`], in the main thread. Each place has its own daemon, or two, and servers
-//! that run as child processes until the place drops; `causeway-mx` and a socket benchmark are the
-//! clients. Before a figure, 100 messages of its length are verified. A peer without an answer for
-//! 20 s fails the row; a figure of sockets takes at most 0.5 s. Without the privilege for
-//! namespaces the rows of two hosts are omitted and no failure.
+//! that run as child processes until the place drops; `causeway-mx` and, for sockets,
+//! `causeway-guest` are servers and clients. Before a figure of messages, 100 messages of its
+//! length are verified; `causeway-guest` compares all content. A peer of messages without an answer
+//! for 20 s fails the row; a figure of sockets has a limit of 0.5 s, which does not end the warm-up
+//! of a ping-pong. Without the privilege for namespaces, or another part of them, the rows of two
+//! hosts are omitted and no failure.
 
 use crate::step;
 use crate::table::{Row, Unit};
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 /// Messages of each length that are verified before the measurement.
 const VERIFIED: &str = "100";
-/// Time limit of each socket figure; a message figure takes about a second.
+/// Time limit of each socket figure; `--seconds` may shorten the limit.
 const LIMIT: Duration = Duration::from_millis(500);
 /// Maximum rounds of a ping-pong through sockets.
 const ROUNDS: &str = "20000";

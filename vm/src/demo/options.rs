@@ -3,8 +3,7 @@
 //! `main` parses the arguments before anything starts; an unknown option, one without its value, a
 //! time outside 0.01 to 600 s, and `--keep` without the guests' table are errors, and the program
 //! exits with status 2. Of repeated options, and of those that select a table, the last counts.
-//! [`USAGE`] has the options, defaults and environment variables. The options select tables and
-//! time limits, not the configuration of the guests.
+//! [`USAGE`] has the options, their defaults and the main environment variables.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +25,8 @@ Environment: CAUSEWAY_QEMU (program), CAUSEWAY_ACCEL (kvm or tcg), CAUSEWAY_BIN_
 pub struct Options {
     /// Path of the JSON output.
     pub json: PathBuf,
-    /// Time limit of each measurement.
+    /// Time limit of a ping-pong or stream of the first table; of a socket figure of the second if
+    /// that is shorter than its 0.5 s.
     pub limit: Duration,
     /// Whether to compare with a bridge and taps where possible.
     pub bridge: bool,

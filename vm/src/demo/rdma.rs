@@ -2,10 +2,11 @@
 //! programs.
 //!
 //! The guests need QEMU 10.1 or later, which `scripts/rdma-guest.sh` fetches beside the kernel.
-//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed; without
-//! the programs of MPI or a compiler for MPI on the host, the rows of MPI are omitted;
-//! guests that do not boot are a failed row. The guests are emulated, unless `CAUSEWAY_ACCEL` is
-//! `kvm`; a program in a guest may take 40 s. `super` calls [`all`] in the main thread.
+//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed;
+//! without the programs of MPI or a compiler for MPI on the host, the rows of MPI are omitted; a
+//! daemon or guests that do not start are a failed row. The guests are emulated, unless
+//! `CAUSEWAY_ACCEL` is `kvm`; a program in a guest may take 40 s, and one of MPI 150 s (times
+//! `CAUSEWAY_PATIENCE`). `--seconds` does not apply. `super` calls [`all`] in the main thread.
 
 use crate::step;
 use crate::table::{Row, Unit};

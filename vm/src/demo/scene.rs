@@ -1,10 +1,12 @@
 //! Test environment of the demo: causewayd, two guests, and a bridge.
 //!
 //! `super` sets the scene up in the main thread, before the rows of guests, and tears it down after
-//! them. The daemon and the guests are child processes; guests are attached to the daemon's ports
-//! and, where possible, to taps of the bridge. A guest that does not boot within 120 s ends the
-//! demo; a bridge that cannot be made does not. The targets name a service of the second guest by
-//! each path. Parts drop in the order of the fields, guests first.
+//! them, or with `--keep` at the end. The daemon and the guests are child processes; guests are
+//! attached to the daemon's ports and, where possible, to taps of the bridge. A guest that does not
+//! boot within 120 s (times `CAUSEWAY_PATIENCE`) ends the demo; a bridge that cannot be made does
+//! not. The targets name a service of the second guest by each path between guests, and those of
+//! the first guest and of the host for each other. Parts drop in the order of the fields, guests
+//! first.
 
 use crate::options::Options;
 use crate::step;
@@ -132,7 +134,7 @@ fn spec(daemon: &Daemon, member: &Member, index: usize, holder: Option<u32>) -> 
     spec
 }
 
-/// Serves a guest's connections to the host.
+/// Starts the server of a guest's connections to the host, in this process.
 fn answer_for_host(daemon: &Daemon, member: &Member) -> Result<()> {
     let path = daemon.host_listener(member, STREAM_PORT);
     let what = format!("listen on {}", path.display());

@@ -1,10 +1,11 @@
 //! The tables, as text and as JSON.
 //!
-//! `super` collects the rows in a [`Report`], prints the text and writes the JSON file (`--json`),
-//! at the end of the run. Programs may read the JSON: [`Report::format`] is raised when a field
-//! changes its meaning. A row without a figure has its errors below the table. The module measures
-//! nothing; the only error is that of the file. Everything runs in the main thread, once for each
-//! run; the JSON file of an earlier run is overwritten.
+//! `super` collects the rows in a [`Report`], prints the text and writes the JSON file (`--json`)
+//! after the last row. Programs may read the JSON: [`Report::format`] is raised when a field
+//! changes its meaning. The text has the first line of each error below the tables, and the JSON
+//! the whole error. The module measures nothing but the host's load; the only error is that of the
+//! file. Everything runs in the main thread, once for each run; the JSON file of an earlier run is
+//! overwritten.
 
 use crate::rdma::Rdma;
 use crate::scene::{self, Scene};
@@ -52,14 +53,15 @@ pub struct Row {
     pub unit: Unit,
     /// Over Causeway; `None` when it failed.
     pub causeway: Option<f64>,
-    /// Over the bridge; `None` when it failed or the bridge has no such exchange.
+    /// Over the bridge; `None` when it failed, or without a bridge or such an exchange over it.
     pub bridge_tap: Option<f64>,
-    /// Through sockets; `None` when it failed or the row has no messages.
+    /// Through sockets; `None` when it failed or the row is not one of messages or MPI between
+    /// processes.
     pub sockets: Option<f64>,
     /// Causeway's figure relative to the reference path, above 1 where Causeway is better; `None`
-    /// where a figure is missing.
+    /// where a figure is missing or the unit is not compared.
     pub ratio: Option<f64>,
-    /// Whether all content arrived and was compared.
+    /// Whether no path failed; the exchange of most rows compares the content.
     pub verified: bool,
     /// Errors of the row.
     pub errors: Vec<String>,
@@ -112,7 +114,7 @@ impl Row {
 pub struct Report {
     /// Version of this object's layout; raised when a field changes its meaning.
     pub format: u32,
-    /// `kvm`, `tcg` or `uml`; `none` without guests.
+    /// Engine of the guests of `rows`: `kvm`, `tcg` or `uml`; `none` without these guests.
     pub accelerator: &'static str,
     /// QEMU's version, where the guests run in it.
     pub qemu: Option<String>,
@@ -128,7 +130,7 @@ pub struct Report {
     pub ok: bool,
     /// Rows of the guests.
     pub rows: Vec<Row>,
-    /// Rows of messages between processes.
+    /// Rows of messages and of MPI between processes.
     pub messages: Vec<Row>,
     /// Rows of RDMA between guests.
     pub rdma: Vec<Row>,

@@ -1,13 +1,15 @@
-//! `make matrix`: all programs of the RDMA tests in guests of each kernel, four guests of a group,
-//! and kills of causewayd under load. Writes a page with the results.
+//! `make matrix`: most programs of the RDMA tests in guests of each kernel, four guests of a group,
+//! kills of causewayd under load, and hot unplug. Writes a page with the results.
 //!
 //! Each unit of work, such as `bookworm/verbs`, is stored when it ends; a later call runs only the
-//! units that are missing.
+//! units that are missing, and kills up to the wanted number. libfabric and MPI over messages
+//! ([`causeway_vm::rdma::programs::messages`]) are not among the programs.
 //!
 //! `causeway-matrix` runs in one process, with causewayd and the guests as children that end with
 //! it. A step that fails is stored with its reason and does not end its unit; the exit status is 1
-//! if a step of the selected units failed. Programs that a suite does not have are recorded as
-//! unavailable.
+//! if a step of the selected units failed, now or in a stored result, and 2 for a wrong command
+//! line. SMC-R is recorded as unavailable where the kernel lacks it; any other missing program is a
+//! failed step.
 
 mod options;
 mod page;

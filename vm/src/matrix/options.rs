@@ -2,8 +2,8 @@
 //!
 //! `main` parses the arguments before anything starts; an unknown option, one without its value, or
 //! a number of kills outside 1 to 100,000 is an error, and the program exits with status 2. Of
-//! repeated options the last counts. [`USAGE`] has the options, defaults and environment variables.
-//! The options select units; they change no stored result of others.
+//! repeated options the last counts. [`USAGE`] has the options, their defaults and the main
+//! environment variables. The options select units; they change no stored result of others.
 
 use causeway_vm::place;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! The page with the results of all units, as Markdown.
 //!
-//! `main` writes the page after each unit that ran and at the end, from all stored results; units
-//! without a result appear as *not run*. Reasons are cut to 200 characters and numbered below the
-//! tables. The page is replaced as a whole; an error is that of the file. Edits by hand are lost.
-//! It runs in the main thread of the matrix.
+//! `main` writes the page after each unit that ran and at the end, from all stored results, also
+//! those of units that are not selected; units without a result appear as *not run*. Of a reason
+//! the first line is shown, cut to 200 characters and numbered below the tables. The file is
+//! overwritten in place, so that edits by hand are lost; the only error is that of the file. All
+//! runs in the main thread of the matrix.
 
 use crate::store::{Record, Store};
 use crate::units::{Part, Unit};

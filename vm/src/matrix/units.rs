@@ -2,10 +2,11 @@
 //!
 //! `main` runs the selected units one after another, in its thread; a unit boots guests of its
 //! suite and a daemon, runs the steps ([`causeway_vm::rdma::Steps`]) or kills causewayd under load,
-//! and stores the result. Guests that do not boot are a failed step, not an error; an error is a
-//! part of the guests that cannot be fetched, or a result that cannot be stored, and ends the
-//! matrix. The part of kills boots fresh guests after a failed exchange, stores its count as it
-//! goes, and gives up after 5 exchanges in a row without a kill.
+//! and stores the result. A daemon or guests that do not start are a failed step, not an error; an
+//! error is a part of the guests that cannot be fetched, or the result of a unit that cannot be
+//! stored, and ends the matrix. The part of kills boots fresh guests after a failed exchange,
+//! stores its count after each exchange, and gives up, with the count so far, after 5 exchanges in
+//! a row without a kill.
 
 use crate::options::Options;
 use crate::store::{Record, Store};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Selects steps by name.
 const STEPS: &str = "CAUSEWAY_RDMA_STEPS";
-/// Name of the step that fails when guests do not boot.
+/// Name of the step that fails when a daemon or guests do not start, also after a kill.
 const BOOT: &str = "boot";
 /// Guests of the part [`Part::Four`].
 const FOUR: u8 = 4;
@@ -43,7 +44,7 @@ pub enum Part {
     Four,
     /// Kills of causewayd during exchanges of two guests.
     Kills,
-    /// Hot unplug of a function whose driver was unbound.
+    /// Hot unplug of a function after the unbind of its driver.
     Unplug,
 }
 
@@ -198,7 +199,7 @@ impl Unit {
     }
 }
 
-/// Boots two guests on a daemon whose records lie in memory. The guests drop first.
+/// Boots two guests on a daemon with its records in memory. The caller must drop the guests first.
 fn boot_in_memory(suite: Suite) -> Result<(Daemon, Pair)> {
     let setup = Setup { in_memory: true, ..Pair::setup() };
     let mut pair = Pair::on(Daemon::with(setup)?, suite, Programs::Verbs)?;

@@ -1,12 +1,12 @@
-//! Counters of an adapter or NIC, as the operator's tool shows them: evidence that the port carried a
-//! program's traffic.
+//! Counters of an adapter or port, as the operator's tool shows them: evidence that the port
+//! carried a program's traffic.
 //!
-//! Tests take a sample before and after a program and compare; each sample runs `causeway`
-//! as a child process against the test's daemon. Counters start at the addition of the port and do
-//! not fall, except by a new daemon, whose counters begin at 0. A counter that the adapter does not
-//! have, and one whose value is no number, reads as 0. A sample fails if the tool does, or prints
-//! no counters; it is not repeated, and the counters of a program that still runs may be between
-//! two updates.
+//! Tests, the demo and [`Pair`](super::Pair) take a sample before and after a program and compare;
+//! each sample runs `causeway` as a child process against their daemon. A new daemon begins its
+//! counters at 0; values that are states, such as `guest_sessions`, also fall. A counter that the
+//! port does not have, and a value that is no whole number, reads as 0. A sample fails if the tool
+//! does, or prints no counters, and is not repeated. The counters of a program that still runs may
+//! be between two updates.
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};
@@ -46,13 +46,13 @@ impl Counters {
         Ok(Self(counters.iter().filter_map(value).collect()))
     }
 
-    /// Returns a counter; 0 if the adapter has none of this name.
+    /// Returns a counter; 0 if the port has none of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Returns the growth of a counter since an earlier sample.
+    /// Returns the growth of a counter since an earlier sample; 0 if it fell.
     #[must_use]
     pub fn since(&self, earlier: &Self, name: &str) -> u64 {
         self.get(name).saturating_sub(earlier.get(name))

@@ -1,11 +1,13 @@
 //! A server program in a guest and its client in another guest.
 //!
-//! [`super::Steps`] and the demo run an [`Exchange`]: the server runs in a thread of the test, by
-//! its guest's agent; the client starts when the server listens, which may take 20 s. Both are
-//! killed in their guests after the time limit, to which the server's adds 20 s
-//! (`CAUSEWAY_PATIENCE` multiplies these times). The error is that of the client, with the server's
-//! beside it. The outputs are returned and not interpreted. Two exchanges of one guest at a time
-//! need different ports.
+//! Steps, the demo, tests and [`super::kill_under_load`] run an [`Exchange`]: the server runs in a
+//! thread of its own, by its guest's agent; the client starts, in the calling thread, when the
+//! server listens, which may take 20 s. Both are killed in their guests after the time limit, to
+//! which the server's adds 20 s (`CAUSEWAY_PATIENCE` multiplies these times). The error is that of
+//! the client, with the server's beside it, or that of the server if the client succeeded; a failed
+//! client does not end its server, and the call returns after both. The outputs are returned and
+//! not interpreted. Two exchanges of one server guest at a time need different TCP ports; listeners
+//! of the connection manager are not distinguished.
 
 use crate::error::{Error, Result};
 use crate::limits::{LISTENING, patient};
@@ -34,7 +36,7 @@ pub struct Exchange<'a> {
     pub client: &'a [&'a str],
     /// The server's listener.
     pub listener: Listener,
-    /// Time limit of the client, and of the server after it.
+    /// Time limit of the client; that of the server is 20 s longer.
     pub limit: Duration,
 }
 

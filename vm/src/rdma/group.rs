@@ -1,8 +1,8 @@
 //! Several guests with adapters in a group, and the daemon between them.
 //!
-//! The matrix and tests of more than two guests boot a [`Group`]: one causewayd with an adapter for
-//! each guest, all as child processes. Exchanges of several pairs run at once, each in a thread of
-//! the test. A guest or daemon that fails to start ends the boot with its console; errors of
+//! The matrix and the test of four guests boot a [`Group`]: one causewayd with an adapter for each
+//! guest, all as child processes. Exchanges of several pairs run at once, each in a thread of its
+//! own. A guest or daemon that fails to start ends the boot with its console or log; errors of
 //! exchanges that run at once are collected, and later rounds are then omitted. Guests drop before
 //! the daemon, which their devices would otherwise miss.
 
@@ -59,7 +59,8 @@ impl Group {
     }
 
     /// Runs `act` for each two guests, in rounds in which each guest has one partner: all exchanges
-    /// of a round run at once. The number of guests must be a power of two.
+    /// of a round run at once. The number of guests must be a power of two; otherwise some pairs
+    /// are left out.
     ///
     /// # Errors
     /// The errors of all exchanges of the first round that has any.
@@ -86,7 +87,7 @@ impl Group {
         Ok(())
     }
 
-    /// Runs `act` for the first guest and each other guest at once.
+    /// Runs `act` for the first guest and each other guest, all at once.
     ///
     /// # Errors
     /// The errors of all exchanges.

@@ -1,11 +1,12 @@
 //! A running guest with an RDMA device.
 //!
-//! Tests start an [`RdmaGuest`] on the vfio-user socket of an adapter, wait until the unmodified
-//! `mlx5` driver has set the function up (40 s at most, after the boot), and run Debian's programs
-//! in it. A failure of the driver is an error with the kernel's messages. A broken driver may still
-//! pass traffic: the caller asks for messages of the kernel, such as a warning or a fault, by
-//! [`RdmaGuest::check_kernel`] after the programs. The guest is QEMU under emulation, or under KVM
-//! if `CAUSEWAY_ACCEL` is `kvm`, a child process that is killed on drop. Its memory is 512 MiB.
+//! Tests, [`Pair`](super::Pair), [`Group`](super::Group) and [`unplug`](super::unplug()) start an
+//! [`RdmaGuest`] on the vfio-user socket of an adapter, wait until the unmodified `mlx5` driver has
+//! set the function up (400 polls after the boot, 60 s at most; times `CAUSEWAY_PATIENCE`), and run
+//! programs in it. A failure of the driver is an error with the kernel's messages. A broken driver
+//! may still pass traffic: the caller asks for messages of the kernel, such as a warning or a
+//! fault, by [`RdmaGuest::check_kernel`] after the programs. The guest is QEMU, a child process
+//! that is killed on drop, with 512 MiB; [`machine`](super::machine) chooses the accelerator.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -87,8 +88,7 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Removes the driver from the function and binds it again: the driver destroys every object
-    /// and resets the function.
+    /// Removes the driver from the function, with the RDMA device, and binds it again.
     ///
     /// # Errors
     /// When the driver fails, with the kernel's messages.
@@ -99,7 +99,7 @@ impl RdmaGuest {
         )
     }
 
-    /// Removes the driver from the function.
+    /// Removes the driver from the function; nothing binds it again.
     ///
     /// # Errors
     /// When the driver fails, or keeps the RDMA device; with the kernel's messages.
@@ -143,8 +143,8 @@ impl RdmaGuest {
         self.run(&["sh", "-c", &script], RDMA_DEVICE).map(|_| ())
     }
 
-    /// Waits until the driver has recovered the function from `count` internal errors, without a
-    /// reboot.
+    /// Waits, for 40 s (times `CAUSEWAY_PATIENCE`), until the driver has recovered the function
+    /// from `count` internal errors since the boot, and sets the address again.
     ///
     /// # Errors
     /// When the driver does not recover in time, with the kernel's messages.
@@ -158,7 +158,8 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Restarts the guest without a word to the driver: the function is reset by the VMM alone.
+    /// Restarts the guest's kernel at once, without an unbind of the driver, and waits as
+    /// [`RdmaGuest::await_ready`].
     ///
     /// # Errors
     /// As [`RdmaGuest::await_ready`].
@@ -280,8 +281,8 @@ impl RdmaGuest {
         Err(self.error(&argv.join(" "), format!("{why}\n{stdout}\n{stderr}")))
     }
 
-    /// Adds the end of the guest's console to an error. An assertion of QEMU that failed, which
-    /// QEMU reports there, comes first.
+    /// Returns an error with the end of the guest's console beside `why`. An assertion of QEMU that
+    /// failed, which QEMU reports there, comes first.
     pub(super) fn explain(&self, what: &str, why: &Error) -> Error {
         let (name, console) = (self.guest.name(), self.guest.console().tail());
         let cause = assertion(&console).map(|line| format!("QEMU aborts: {line}\n"));
@@ -317,7 +318,7 @@ impl RdmaGuest {
         self.run(&["sh", "-c", &script], RDMA_DEVICE).map(|_| ())
     }
 
-    /// Checks that the kernel reported no fault, as of the driver.
+    /// Checks that the kernel reported no fault since its boot, its own or of the driver.
     ///
     /// # Errors
     /// When it did, with the messages.
@@ -325,7 +326,8 @@ impl RdmaGuest {
         self.check_messages(BAD_MESSAGES)
     }
 
-    /// Checks that the kernel did not crash or hang. Errors that the driver reports are no fault.
+    /// Checks that the kernel did not crash or hang since its boot. Errors that the driver reports
+    /// are no fault.
     ///
     /// # Errors
     /// As [`RdmaGuest::check_kernel`].

@@ -3,10 +3,13 @@
 //! The archive has a merged /usr for packages of every suite: `bin`, `lib`, `lib64` and `sbin` are
 //! links into `usr`.
 //!
-//! [`fetch`] runs `scripts/rdma-guest.sh`, which downloads what is missing into the cache, and
-//! [`machine`] builds the image there, under a lock of the cache. Only the first run of a suite
+//! [`fetch`] runs `scripts/rdma-guest.sh`, which downloads missing parts into the cache, and
+//! [`machine`] builds the image there, under a lock of the cache. The demo, the matrix and tests
+//! call [`fetch`]; [`Pair`](super::Pair), [`Group`](super::Group), [`unplug`](super::unplug()) and
+//! tests call [`machine`]. Only the first run of a suite, and the first with [`Programs::Mpi`],
 //! needs the network. A part that cannot be fetched is an error with the script's reason and
-//! remedy. Nothing is installed on the host.
+//! remedy. The agent is built by cargo, and busybox is the host's. Nothing is installed on the
+//! host.
 
 use crate::accel::Accelerator;
 use crate::cpio::Archive;
@@ -129,10 +132,10 @@ fn cache() -> Result<PathBuf> {
     Ok(place::cache()?.join("rdma"))
 }
 
-/// Returns the machine of guests of a suite after [`fetch`]; builds its image where that is
-/// missing.
+/// Returns the machine of guests of a suite after [`fetch`]; builds its image where that is missing
+/// or older than its parts.
 ///
-/// Guests run under emulation, or under KVM if `CAUSEWAY_ACCEL` is `kvm`.
+/// Guests run under emulation, or under KVM if `CAUSEWAY_ACCEL` is `kvm`, without a check of KVM.
 ///
 /// # Errors
 /// When a part is missing or cannot be built.

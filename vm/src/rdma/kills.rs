@@ -5,8 +5,10 @@
 //! traffic. The holder keeps the guests' devices meanwhile. The exchange must begin, and go on
 //! after each kill, within 30 s, and its client must end within 120 s (both times
 //! `CAUSEWAY_PATIENCE`). A failed exchange, and counters that cannot be read during it, are
-//! returned as a result, so that the caller can count; an error is a daemon that does not start, or
-//! whose counters cannot be read before the exchange.
+//! returned as a result, so that the caller can count; a daemon that does not start, and counters
+//! that cannot be read before the exchange, are errors. The call returns after the exchange has
+//! ended. The adapters must be `hca1` and `hca2`, as in [`Pair::setup`](super::Pair::setup), and
+//! the daemon's records in memory.
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};
@@ -40,7 +42,8 @@ pub struct Load {
 /// number of kills, and the result of the exchange.
 ///
 /// # Errors
-/// When a daemon is not ready in time. An error of the exchange is part of the returned value.
+/// When a daemon is not ready in time, or its counters cannot be read before the exchange. An error
+/// of the exchange is part of the returned value.
 pub fn kill_under_load(
     daemon: &mut Daemon,
     [at, from]: &[RdmaGuest; 2],

@@ -1,10 +1,11 @@
 //! Results of steps, as the matrix stores them.
 //!
-//! [`super::Steps`] makes a [`Step`] of each program that it runs; tests fail on a failed step, and
-//! the matrix stores all of them as JSON and prints them on its page. A program that a suite does
-//! not have is *unavailable* and no failure. The values are plain data without limits. A failed
-//! step of an earlier run stays in its file until the unit runs again. The fields are the format of
-//! the stored files: a file of another format counts as no result (`store` of the matrix).
+//! [`super::Steps`] makes a [`Step`] of each program that it runs, and the matrix of boots, kills
+//! and unplugs; tests fail on a failed step, and the matrix stores all of them as JSON and prints
+//! them on its page. A program that [`super::Steps::omit`] names is *unavailable* and no failure;
+//! any other program that the guest lacks is a failed step. A failed step of an earlier run stays
+//! in its file until the unit runs again. The fields are the format of the stored files: a file of
+//! another format counts as no result (`store` of the matrix).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,13 +1,13 @@
 //! Two guests with adapters in a group, and the daemon between them.
 //!
 //! Tests, the demo and the matrix boot a [`Pair`]; the daemon and the guests are child processes.
-//! With `CAUSEWAY_RDMA_SOCKETS` (two paths with a comma between) the guests attach to another
-//! server, and no daemon runs. Each guest has a NIC for messages behind its adapter. [`Pair::carried`],
-//! [`Pair::by_queue_pairs`] and [`Pair::by_nics`] compare the counters of adapters and NICs around a
-//! program, because programs fall back to TCP without an error; without a daemon the counters are 0
-//! and nothing is compared. A part that fails to start is an error with its
-//! console or log. Guests drop before the daemon. All runs in the thread of the test; nothing is
-//! repeated after an error.
+//! With `CAUSEWAY_RDMA_SOCKETS` (two paths with a comma between) [`Pair::boot`] attaches the guests
+//! to another server, and no daemon runs. Each adapter of [`Pair::setup`] has a NIC for messages
+//! behind it. [`Pair::carried`] returns the growth of the counters of adapters and NICs during a
+//! program, and [`Pair::by_queue_pairs`] and [`Pair::by_nics`] check it, because programs fall back
+//! to TCP without an error; without a daemon the counters are 0 and nothing is checked. A part that
+//! fails to start is an error with its console or log. Guests drop before the daemon. All runs in
+//! the thread of the caller; nothing is repeated after an error.
 
 use crate::daemon::{Adapter, Daemon, MxNic, Setup};
 use crate::error::{Error, Result};
@@ -55,8 +55,9 @@ pub struct Carried {
 }
 
 impl Pair {
-    /// Starts a daemon with two adapters in a group and boots a guest on each. The parts must have
-    /// been fetched ([`rdma::fetch`]).
+    /// Starts a daemon with two adapters in a group, or takes the server of
+    /// `CAUSEWAY_RDMA_SOCKETS`, and boots a guest on each adapter. The parts must have been fetched
+    /// ([`rdma::fetch`]).
     ///
     /// # Errors
     /// When a part is missing, or a guest or the daemon fails.
@@ -70,8 +71,8 @@ impl Pair {
         }
     }
 
-    /// Returns the configuration of a daemon with two adapters in the group `blue`, and a NIC behind
-    /// each.
+    /// Returns the configuration of a daemon with two adapters in the group `blue`, and a NIC
+    /// behind each.
     #[must_use]
     pub fn setup() -> Setup {
         let adapter = |(name, number): (&str, u8)| Adapter {
@@ -135,13 +136,14 @@ impl Pair {
         format!("Linux {}, {}", self.machine.image.kernel.release, self.machine.describe())
     }
 
-    /// Returns the end of the daemon's log; empty without a daemon.
+    /// Returns the last lines of the daemon's log; empty without a daemon.
     #[must_use]
     pub fn log(&self) -> String {
         self.daemon.as_ref().map(Daemon::log).unwrap_or_default()
     }
 
-    /// Ends the guests and returns the daemon's log. Prints the commands that the drivers sent, if
+    /// Ends the guests and then the daemon, and returns the last lines of the daemon's log. Prints
+    /// the commands that the drivers sent, as far as these lines have them, if
     /// `CAUSEWAY_RDMA_COMMANDS` is set.
     #[must_use]
     pub fn end(self) -> String {
@@ -217,8 +219,8 @@ impl Pair {
         self.judge("queue pairs", carried.bytes, bytes, &carried)
     }
 
-    /// Runs `act`, in which the guests' NICs must carry at least `bytes`, and frames less than a quarter
-    /// of that.
+    /// Runs `act`, in which the guests' NICs must carry at least `bytes`, and frames less than a
+    /// quarter of that.
     ///
     /// # Errors
     /// Those of `act`; and when the NICs did not carry the traffic.
@@ -227,8 +229,8 @@ impl Pair {
         self.judge("the NICs", carried.nic_bytes, bytes, &carried)
     }
 
-    /// Returns an error unless `sent` bytes are at least `bytes`, and bytes of frames less than a quarter
-    /// of these.
+    /// Returns an error unless `sent` bytes are at least `bytes`, and bytes of frames less than a
+    /// quarter of `bytes`; without a daemon never.
     fn judge(&self, by: &str, sent: u64, bytes: u64, carried: &Carried) -> Result<()> {
         let (messages, frames) = (carried.messages, carried.frame_bytes);
         eprintln!(

@@ -11,7 +11,7 @@ use crate::rdma::outcome::{Outcome, Step};
 use crate::rdma::{DEVICE, Exchange, Group, Listener, Pair, RdmaGuest};
 use std::time::{Duration, Instant};
 
-/// Time limit of a program under emulation; no program takes a tenth of it.
+/// Time limit of most programs, for emulated guests.
 pub const LIMIT: Duration = Duration::from_secs(40);
 /// TCP port of rdma-core's and perftest's programs.
 pub(super) const PORT: Listener = Listener::Tcp(18515);
@@ -34,7 +34,7 @@ impl<G> Steps<G> {
         Self { rig, done: Vec::new(), wanted }
     }
 
-    /// Runs a step, and prints its result and time.
+    /// Runs a step, and prints its result and time; does nothing if the step is not selected.
     pub fn step(&mut self, name: &str, act: impl FnOnce(&mut G) -> Result<()>) {
         if !self.wants(name) {
             return;
@@ -47,7 +47,7 @@ impl<G> Steps<G> {
         self.add(name, outcome, start.elapsed().as_secs_f32());
     }
 
-    /// Records a step that these guests cannot run, with the reason.
+    /// Records a step that these guests cannot run, with the reason, if it is selected.
     pub fn omit(&mut self, name: &str, why: &str) {
         if self.wants(name) {
             self.add(name, Outcome::Unavailable(why.into()), 0.0);

@@ -1,11 +1,11 @@
-//! Hot unplug of a function from a guest whose driver was unbound.
+//! Hot unplug of a function from a guest, after the unbind of its driver.
 //!
-//! The matrix and a test call [`unplug`], which boots one guest on an adapter of a daemon of its
-//! own, all as child processes. QEMU must report within 60 s that the device is gone, and must not
-//! end: some versions abort at the removal of a vfio-user device with MSI-X. The driver must be
-//! unbound first; the unplug of a bound function is not tested here. [`unplug`] starts and ends
-//! daemon and guest itself: both are gone when it returns, also after an error. A kernel that
-//! crashes or hangs afterwards is an error, too.
+//! The matrix calls [`unplug`], which boots one guest on an adapter of a daemon of its own, all as
+//! child processes, from parts that must have been fetched. QEMU must report, with at most 60 s of
+//! silence, that the device is gone, and must not end: some versions abort at the removal of a
+//! vfio-user device with MSI-X. [`unplug`] unbinds the driver first; the unplug of a bound function
+//! is not tested here. Daemon and guest are gone when [`unplug`] returns, also after an error. A
+//! kernel that has reported a crash or a hang by then is an error, too.
 
 use crate::daemon::Daemon;
 use crate::error::Result;
@@ -18,8 +18,8 @@ use serde_json::json;
 /// (`device_del`).
 ///
 /// # Errors
-/// When the guest does not boot, or QEMU ends before it reports that the device is gone; with
-/// QEMU's output.
+/// When a part is missing, daemon or guest does not start, the driver does not unbind, QEMU ends or
+/// is silent before it reports that the device is gone (with QEMU's output), or the kernel crashed.
 pub fn unplug(suite: Suite) -> Result<()> {
     let daemon = Daemon::with(Group::setup(1))?;
     let machine = rdma::machine(suite, Programs::Verbs)?;

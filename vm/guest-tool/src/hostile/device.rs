@@ -1,10 +1,10 @@
 //! A virtio device driven by hand: the caller controls every register and every ring byte.
 //!
-//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers;
-//! other queues and indices beyond them panic. Nothing is validated and no interrupt is taken: the
-//! caller polls the used ring. A device that does not reset within 10 s is an error.
-//! [`rings`](super::rings), [`net`](super::net) and [`vsock`](super::vsock) drive it, in the main
-//! thread of the process.
+//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers.
+//! Larger numbers of queues, descriptors and buffers are not checked: some accesses panic, others
+//! reach other pages. No interrupt is taken: the caller polls the used ring. A device that does not
+//! reset within 10 s is an error. [`rings`](super::rings), [`net`](super::net) and
+//! [`vsock`](super::vsock) drive it, in the main thread of the process.
 
 use super::pages::Pages;
 use super::pci::{Part, Pci};
@@ -12,7 +12,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Descriptor flags (virtio 1.3, section 2.7.5).
+/// `VIRTQ_DESC_F_NEXT` (virtio 1.3, section 2.7.5): the chain continues at the next descriptor.
 pub const NEXT: u16 = 1;
 /// `VIRTQ_DESC_F_WRITE`: the device writes the buffer.
 pub const WRITE: u16 = 2;
@@ -22,7 +22,8 @@ pub const INDIRECT: u16 = 4;
 pub const SIZE: u16 = 64;
 /// Status of a running device: ACKNOWLEDGE, DRIVER, FEATURES_OK, DRIVER_OK.
 pub const RUNNING: u8 = 0xf;
-/// The feature bits that the cases negotiate: version 1 and indirect descriptors.
+/// The feature bits that correct drivers of both kinds negotiate: version 1 and indirect
+/// descriptors.
 pub const FEATURES: u64 = 1 << 32 | 1 << 28;
 /// Pages of each queue: descriptors, available ring, used ring.
 const QUEUE_PAGES: usize = 3;
@@ -88,12 +89,12 @@ impl Device {
     /// Sets the status register.
     ///
     /// # Errors
-    /// The error of the configuration space access, as for all methods here.
+    /// The error of the configuration space access.
     pub fn status(&mut self, status: u8) -> io::Result<()> {
         self.pci.write(Part::Common, register::STATUS, &[status])
     }
 
-    /// Resets the device and waits for the end of the reset.
+    /// Enables bus mastering, resets the device and waits for the end of the reset.
     ///
     /// # Errors
     /// When the reset exceeds its time limit.
@@ -163,7 +164,7 @@ impl Device {
         Ok(())
     }
 
-    /// Zeroes all rings.
+    /// Zeroes the descriptors and rings of all queues, and the available indices.
     ///
     /// # Errors
     /// The kernel's error.
@@ -172,7 +173,8 @@ impl Device {
         (0..BUFFERS).try_for_each(|page| self.pages.write(page, 0, &[0; 4096]))
     }
 
-    /// Resets the device and negotiates features; the queues come next.
+    /// Resets the device, clears the rings and sets features, without a check of FEATURES_OK; the
+    /// queues come next.
     ///
     /// # Errors
     /// When the device does not reset.

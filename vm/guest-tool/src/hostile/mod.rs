@@ -1,13 +1,13 @@
 //! A guest that violates the rules of its devices.
 //!
-//! It takes a device from the kernel's driver, drives it by hand, commits a single violation, and
-//! then behaves correctly until the device works again. The guest reports the time of recovery; the
-//! host checks the state of the port. It runs as root in a test guest, by the agent:
+//! [`run`] takes a device from the kernel's driver, drives it by hand, commits the violation of one
+//! case, and then behaves correctly until the device works again. The guest reports the time of
+//! recovery; the host checks the state of the port. It runs as root in a test guest, by the agent:
 //! `vm/tests/hostile.rs` calls `causeway-guest hostile` for each case. One device of a kind is
-//! used, the first that is found, and it has no driver meanwhile: [`rebind`] returns it. A device
-//! that does not work again within 20 s, an unknown case and a missing device are errors. The
-//! effect of a violation on the port is not judged here. Machines without QEMU's PCI devices
-//! (user-mode Linux) cannot run it.
+//! used, the first that is found, and it has no driver afterwards: [`rebind`] returns it. A device
+//! that does not work again within 20 s, an unknown case and a missing device are errors, and so is
+//! a missing answer of the peer in some cases of sockets. The effect of a violation on the port is
+//! not judged here. Machines without QEMU's PCI devices (user-mode Linux) cannot run it.
 
 mod device;
 mod net;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Time limit of a device's recovery after a violation.
+/// Time after which no further initialisation begins.
 const HEALS: Duration = Duration::from_secs(20);
 
 /// Result of a case.
@@ -32,9 +32,9 @@ pub struct Verdict {
     pub case: String,
     /// Whether the link went down afterwards; only network devices have a link.
     pub link_down: bool,
-    /// Initialisations of the device before it worked again.
+    /// Initialisations of the device until it worked again, the last included.
     pub tries: u32,
-    /// Time until the device worked again, in milliseconds.
+    /// Time from the first of these until the device worked again, in milliseconds.
     pub heals_ms: u64,
 }
 
@@ -85,7 +85,8 @@ fn run_kind<K: Kind>(case: &str, peer: &str) -> io::Result<Verdict> {
 /// Runs a case on the guest's device of a kind (`net` or `vsock`).
 ///
 /// `peer` is the MAC address of a port that echoes frames, or the CID of a port that accepts
-/// connections. The case `none` has no violation.
+/// connections at port 9000. The case `none` has no violation. The device is reset at the end, but
+/// not after an error.
 ///
 /// # Errors
 /// When there is no such device or case, or the device does not work again.
@@ -97,10 +98,11 @@ pub fn run(kind: &str, case: &str, peer: &str) -> io::Result<Verdict> {
     }
 }
 
-/// Commits a violation from which no device recovers, and does not check for recovery.
+/// Commits a violation of the socket device from which its port does not recover, and does not
+/// check for recovery. Takes the cases of socket devices only; the device is not reset.
 ///
 /// # Errors
-/// As [`run`].
+/// When there is no such device or case, or the case fails.
 pub fn last(case: &str, peer: &str) -> io::Result<()> {
     let mut device = Device::new(Pci::take(vsock::Vsock::NUMBERS)?)?;
     let kind = vsock::Vsock::new(&mut device, peer)?;
@@ -109,10 +111,11 @@ pub fn last(case: &str, peer: &str) -> io::Result<()> {
     kind.settle(&mut device).map(drop)
 }
 
-/// Returns the device to the kernel's driver.
+/// Returns the device of a kind to the kernel's driver: the network device for `net`, else the
+/// socket device.
 ///
 /// # Errors
-/// When the driver does not bind.
+/// When there is no such device or the driver does not bind.
 pub fn rebind(kind: &str) -> io::Result<()> {
     pci::rebind(match kind {
         "net" => net::Net::NUMBERS,

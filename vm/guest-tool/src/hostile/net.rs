@@ -1,10 +1,11 @@
 //! Cases of a network device: frames and headers, valid and invalid.
 //!
-//! A case sends its frames and waits at most 400 ms for the link to go down, which is how a closed
-//! port appears to the guest. [`Kind::talks`] initialises the device, sends one frame and waits 400
-//! ms for the echo of the peer; `super` repeats it. Frames that must be delivered although they are
-//! unusual count as cases, too. A case that is unknown here is `None`. `rings` has the cases of
-//! every device.
+//! A case initialises the device and sends its frames, posts its receive buffers or writes the
+//! configuration space; it waits for no answer. [`Kind::settle`] waits at most 400 ms for the link
+//! to go down, which is how a closed port appears to the guest. [`Kind::talks`] initialises the
+//! device, sends one frame and waits 400 ms for the echo of the peer; `super` repeats it. Frames
+//! that must be delivered although they are unusual count as cases, too. A case that is unknown
+//! here is `None`. `rings` has the cases of every device.
 
 use super::Kind;
 use super::device::{Device, FEATURES, NEXT, SIZE, WRITE};
@@ -19,8 +20,9 @@ const TX: u16 = 1;
 const HEADER: usize = 12;
 /// Offset of the link status in the configuration space.
 const LINK: u32 = 6;
-/// Receive buffers of a correct driver; their number is also the page of its transmit buffer.
+/// Receive buffers of a correct driver, from page 0.
 const RECEIVE: u16 = 16;
+/// Page of the first transmit buffer.
 const SEND: usize = 20;
 /// Time limit for a violation to bring the link down.
 const SETTLES: Duration = Duration::from_millis(400);

@@ -2,8 +2,10 @@
 //!
 //! Access goes through `/proc/self/mem`: a device writes these pages, so that no Rust reference to
 //! them may exist. Root is needed for physical addresses; without them the allocation is an error.
-//! The pages are freed at the drop, while a device that was not reset may still write to them: the
-//! owner resets first. An index beyond the pages panics.
+//! The pages are freed at the drop, while a device that was not reset may still write to them:
+//! `super::run` resets the device after a recovery, but not after an error. [`Pages::address`]
+//! panics for a page beyond the last; reads and writes check no bounds, and reach other memory of
+//! the process beyond the pages.
 
 use std::fs::{File, OpenOptions};
 use std::io;

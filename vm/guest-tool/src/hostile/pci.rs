@@ -1,11 +1,11 @@
 //! A virtio PCI device accessed only through its configuration space.
 //!
 //! The PCI configuration access capability (virtio 1.3, section 4.1.4.9) is a window onto its
-//! registers; sysfs provides the configuration space as a file for root. Accesses are slow (several
-//! writes to the file for each register), and one thread makes them. A device without the window,
-//! or a legacy device, is refused. [`Pci::take`] unbinds the driver; the drop does not bind it
-//! again ([`rebind`] does). A register set that the device lacks is an error, an offset beyond it
-//! is not checked.
+//! registers; sysfs provides the configuration space as a file for root. Accesses are slow: three
+//! writes to the file select a register, unless it is the last one again. A device without the
+//! window, or a legacy device, is refused. [`Pci::take`] unbinds the driver, also of a device that
+//! it then refuses; the drop does not bind it again ([`rebind`] does). A register set that the
+//! device lacks is an error, an offset beyond it is not checked.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -48,9 +48,9 @@ struct Place {
 pub struct Pci {
     config: File,
     places: Vec<Place>,
-    /// Offset of the window in the configuration space, and the window's position: BAR, offset,
-    /// length.
+    /// Offset of the window in the configuration space.
     window: u64,
+    /// Position of the window, once it was set: BAR, offset, length.
     selected: Option<(u8, u32, u8)>,
     /// Bytes between the doorbells of two queues (`notify_off_multiplier`).
     pub notify_step: u32,

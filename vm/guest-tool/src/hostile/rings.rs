@@ -1,10 +1,11 @@
 //! Violations that apply to any device: addresses, contents and timing of rings.
 //!
-//! A case starts the device, breaks one rule of its transmit queue, and rings the doorbell; it
-//! waits for nothing and judges nothing. An error means that the guest could not commit the
-//! violation. Some cases need the physical address map of the guest, and so root. A name that is no
-//! case of this module is `None`; `super` then asks the module of the device. The names are those
-//! of the table in `vm/tests/hostile.rs`.
+//! Most cases start the device, break one rule of its transmit queue, and ring the doorbell. A case
+//! awaits resets of the device only, and judges nothing: an error means that the guest could not
+//! commit the violation. One case needs the physical address map of the guest (`/proc/iomem`), and
+//! so root. A name that is no case of this module is `None`; `super` then asks the module of the
+//! device. `vm/tests/hostile.rs` runs all cases with a network device, and a few with a socket
+//! device.
 
 use super::device::{Device, INDIRECT, Layout, NEXT, RUNNING, SIZE, WRITE, descriptor};
 use super::pci::Part;
@@ -108,7 +109,7 @@ fn tx(
     device.ring(TX)
 }
 
-/// Sends a chain whose first descriptor `what` derives from the addresses of data and table:
+/// Sends a chain. `what` derives its first descriptor from the addresses of data and table:
 /// address, length, flags, next.
 fn chain(
     device: &mut Device,

@@ -1,10 +1,11 @@
 //! Cases of a socket device: packets, valid and invalid.
 //!
-//! The peer is a CID with a listener on port 9000, and without one on 9999. A case opens
-//! connections where it needs them, sends its packets, and expects an answer where the rules demand
-//! one, within 5 s. [`Kind::settle`] waits 200 ms and never reports a link. [`Kind::talks`]
-//! initialises the device and expects a reset from the port without a listener. A case that is
-//! unknown here is `None`.
+//! The peer is a CID with a listener on port 9000, and without one on 9999. A case initialises the
+//! device, opens a connection where it needs one, and sends its packets. A case with a connection
+//! expects a reset of it within 5 s, but for a second connect of a connection; the flood of
+//! connects expects a reset of each. [`Kind::settle`] waits 200 ms and reports no link.
+//! [`Kind::talks`] initialises the device and expects a reset from the port without a listener. A
+//! case that is unknown here is `None`.
 
 use super::Kind;
 use super::device::{BUFFERS, Device, FEATURES, SIZE, WRITE};
@@ -28,8 +29,7 @@ const SEND: usize = 20;
 /// A port on which the peer accepts connections, and a port without a listener.
 const OPEN: u32 = 9000;
 const SHUT: u32 = 9999;
-/// Time limit of an answer, which every case expects: the peer may share the processors with other
-/// tests.
+/// Time limit of an expected answer: the peer may share the processors with other tests.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Time after which a full transmit queue counts as stopped.
 const STOPPED: Duration = Duration::from_secs(1);
@@ -170,8 +170,8 @@ impl Vsock {
         device.ring(TX)
     }
 
-    /// Waits for a packet to `port` with operation `op`; returns whether it arrived. Used buffers
-    /// are made available again.
+    /// Waits for a packet to `port` with one of the operations `ops`; returns whether it arrived.
+    /// Used buffers are made available again.
     fn expect(
         &self,
         device: &mut Device,
@@ -264,8 +264,8 @@ impl Vsock {
         Ok(())
     }
 
-    /// Sends more packets of unknown connections than resets may be pending, with no receive
-    /// buffers.
+    /// Sends up to 1,000 packets of unknown connections, with no receive buffers for the resets;
+    /// ends early, without an error, when the transmit queue stays full for [`STOPPED`].
     fn never_taken(&self, device: &mut Device) -> io::Result<()> {
         device.start(Self::FEATURES)?;
         for n in 0..1000 {

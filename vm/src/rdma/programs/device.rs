@@ -1,9 +1,10 @@
 //! The life of the function in the second guest: the driver leaves and returns, and so does the
-//! guest. After each step, queue pairs work again.
+//! guest. After each act, queue pairs must work again.
 //!
-//! `causeway-matrix` and tests call these functions; each act runs a script in the guest by its
-//! agent and is a step that fails if the driver, the kernel or the following exchange does. The
-//! first guest stays as it is, and its objects survive. A step that fails does not undo its act, so
+//! `causeway-matrix` and a test call these functions; each act is a step that fails if the driver
+//! does not set the function up again, and a step of its own with `ibv_rc_pingpong` follows. The
+//! reboot also removes the kernel's messages of the second guest, which the caller's step "kernel
+//! messages" reads. The first guest stays as it is. A step that fails does not undo its act, so
 //! that later steps may fail too. Acts block the thread of the test, at most for the limits of
 //! [`RdmaGuest`](crate::rdma::RdmaGuest).
 

@@ -1,9 +1,9 @@
 //! Settings and counters of the Ethernet interface, by `ethtool`, with traffic after each change.
 //!
-//! The matrix and tests call [`all`] with two guests; each setting is a step that fails if
-//! `ethtool` does, if its output lacks a text, or if the TCP streams after it do. Settings of the
-//! second guest alone are changed. Afterwards moderation is adaptive and the offloads are on, as
-//! before; the rings keep 2,048 and 1,024 entries.
+//! The matrix and a test call [`all`] with two guests; each step fails if `ethtool` does, if its
+//! output lacks a text, or if the TCP streams after a change do. Settings of the second guest alone
+//! are changed. Afterwards moderation is adaptive, the offloads are on, and the rings have 2,048
+//! and 1,024 entries; a failed step leaves its settings.
 
 use crate::error::{Error, Result};
 use crate::rdma::guest::INTERFACE;

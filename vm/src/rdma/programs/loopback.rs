@@ -1,9 +1,10 @@
 //! Registrations, the resizing of completion queues, and the refusal of memory windows, by a
-//! program with two queue pairs of an adapter. The program runs in both guests at once. Needs a C
-//! compiler and the headers of libibverbs on the host, without which the steps fail with the
-//! reason. The matrix and tests call [`all`]; each part of the program is a step with a time limit
-//! of 40 s. Both guests run a part at the same time, in two threads of the harness; the part fails
-//! if it does in either guest. Counters are not compared: the traffic stays within each adapter.
+//! program with two queue pairs of an adapter. A C compiler and libibverbs with its headers are
+//! required on the host; otherwise the set-up fails with the reason, and each later step because
+//! the program is missing. The matrix and a test call [`all`]; each part of the program is a step
+//! with a time limit of 40 s. Both guests run a part at the same time, in two threads of the
+//! harness; the part fails if it does in either guest. Counters are not compared: the traffic stays
+//! within each adapter.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::compile;

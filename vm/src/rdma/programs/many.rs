@@ -1,9 +1,9 @@
 //! Programs in more than two guests of a group.
 //!
-//! The matrix calls [`all`] with four guests. Exchanges of several pairs run at once, each in
-//! threads of the harness; a step fails if any of its exchanges does, with the reasons of all. An
-//! exchange has a time limit of 40 s. The pingpong programs and `rping` compare content; programs
-//! of perftest count messages only.
+//! The matrix and a test call [`all`] with four guests. Exchanges of several pairs run at once,
+//! each in threads of the harness; a step fails if any of its exchanges does, with the reasons of
+//! those of the round. An exchange has a time limit of 40 s. The pingpong programs and `rping`
+//! compare content; programs of perftest and `ping` count messages only.
 
 use crate::error::Result;
 use crate::rdma::steps::{LIMIT, PORT, Steps, program};
@@ -33,7 +33,7 @@ pub fn all(steps: &mut Steps<Group>) {
     steps.kernel_messages();
 }
 
-/// Exchanges messages whose content both sides compare.
+/// Exchanges messages, and both sides compare their content.
 fn rping(at: &RdmaGuest, from: &RdmaGuest) -> Result<()> {
     let ip = at.ip();
     let exchange = Exchange {

@@ -1,9 +1,11 @@
 //! libfabric and MPI over the provider of Causeway: messages of MX between processes of two guests.
 //!
-//! The provider is the only file of ours in a guest, in whose image it is. It finds the guest's adapter
-//! by itself, and the steps check by the counters of the guests' NICs that messages carried the
-//! traffic: Open MPI falls back to TCP without an error. [`super::mpi`] prepares the guests for
-//! `mpirun`, and must run before [`ranks`].
+//! The provider is a file in the image of guests with
+//! [`Programs::Mpi`](crate::rdma::Programs::Mpi); no other part of Causeway but the agent is in
+//! them. The steps of `fi_pingpong -m` and of MPI check by the counters of the guests' NICs that
+//! messages carried the traffic: Open MPI falls back to TCP without an error. A test calls
+//! [`libfabric`] and [`ranks`], and the demo [`over_messages`]; the matrix calls none.
+//! [`mpi::ranks`] or [`mpi::prepare`] must run before [`ranks`] and [`over_messages`].
 
 use crate::build;
 use crate::error::{Error, Result};
@@ -31,8 +33,8 @@ const MPI_OPTIONS: &str = "--mca opal_common_ofi_provider_include causeway \
                            -x FI_PROVIDER_PATH=/usr/lib/causeway -x UCX_MEM_EVENTS=n";
 /// Matching by libfabric.
 const BY_TAGS: &str = "--mca pml cm --mca mtl ofi";
-/// Messages and one-sided operations by Open MPI's transport over libfabric. Open MPI 5.0.7 sets up no
-/// transport for one-sided operations beside [`BY_TAGS`].
+/// Messages and one-sided operations by Open MPI's transport over libfabric. Open MPI 5.0.7 sets up
+/// no transport for one-sided operations beside [`BY_TAGS`].
 const BY_TRANSPORT: &str = "--mca pml ob1 --mca btl self,ofi --mca btl_ofi_mode 2 --mca osc rdma";
 
 /// Returns the files that [`libfabric`] and [`ranks`] need in the guests.
@@ -64,8 +66,8 @@ pub fn ranks(steps: &mut Steps) {
     steps.step("MPI one-sided over messages", |pair| run(pair, BY_TRANSPORT, "one-sided"));
 }
 
-/// Runs four ranks of the guests that [`mpi::prepare`] prepared: messages, also from memory that changes
-/// between them, and collectives.
+/// Runs four ranks of the guests that [`mpi::prepare`] prepared: messages, also from memory that
+/// changes between them, and collectives.
 ///
 /// # Errors
 /// When a rank fails, or the guests' NICs did not carry the messages.
@@ -93,8 +95,8 @@ fn finds_nic(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Calls `fi_getinfo` ten times in one process: at most one session began, and none is left while the
-/// process lives.
+/// Calls `fi_getinfo` ten times in one process: at most one session began, and none is left while
+/// the process lives.
 fn asks_again(pair: &mut Pair) -> Result<()> {
     let program = compile("cc", GETINFO_SOURCE, &["-ldl"])?;
     let before = pair.nic_counters(1)?;
@@ -120,8 +122,8 @@ fn asks_again(pair: &mut Pair) -> Result<()> {
     }
 }
 
-/// Exchanges long messages with registrations that are kept, and with one for each message; compares the
-/// client's counters.
+/// Exchanges long messages with registrations that are kept, and with one for each message; checks
+/// the client's counters of registrations.
 fn registrations(pair: &mut Pair) -> Result<()> {
     for (variable, keeps) in [("MX_RCACHE=1", true), ("MX_RCACHE=0", false)] {
         pair.guests[1].run(&["sh", "-c", "rm -f /tmp/counters.*"], LIMIT)?;
@@ -149,8 +151,8 @@ fn registrations(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Exchanges messages of a length, with checked content and a variable for both programs. Returns the
-/// client's output.
+/// Exchanges messages of a length, with checked content and a variable for both programs. Returns
+/// the client's output.
 fn pingpong(pair: &Pair, mode: &str, length: &str, variable: &str) -> Result<String> {
     let [at, from] = &pair.guests;
     let (path, ip) = (format!("FI_PROVIDER_PATH={FOLDER}"), at.ip());

@@ -1,13 +1,13 @@
-//! Programs that run in guests, by subject. Each function appends steps.
+//! Programs that run in guests, by subject. Most public functions append steps.
 //!
-//! The programs are those of the distributions, unmodified, but for three: `ranks.c` (MPI),
+//! The programs are those of Debian and the traffic of the agent, but for three: `ranks.c` (MPI),
 //! `loopback.c` (verbs that no packaged program uses) and `getinfo.c` (repeated calls of
-//! `fi_getinfo`) are compiled on the host. The host's C
-//! library must not be newer than the guests'. Each step is one program, or a server and its
-//! client, run by the guests' agents with a time limit (40 s for most); a step that fails does not
-//! end the sequence ([`super::Steps`]). The matrix and tests call the functions in order; some
-//! steps leave modules, settings or programs in the guests, which are which the matrix boots anew
-//! for each unit.
+//! `fi_getinfo`) are compiled on the host, with a C library that must not be newer than the
+//! guests'. A step runs one program, a server and its client, or several in turn, by the guests'
+//! agents with a time limit for each (40 s for most); a step that fails does not end the sequence
+//! ([`super::Steps`]). The matrix and tests call the functions, and the demo some of [`mpi`] and
+//! [`messages`]; the matrix calls none of [`messages`]. Some steps leave modules, mounts, settings
+//! or programs in the guests; the matrix boots guests anew for each unit.
 
 pub mod device;
 pub mod ethernet;

@@ -1,12 +1,14 @@
 //! UCX, and MPI programs over UCX and over libfabric: four ranks in two guests.
 //!
 //! Debian's configuration of Open MPI excludes UCX and libfabric, and MPI falls back to TCP without
-//! an error. Each step therefore names the library, and checks by the adapters' counters that queue
-//! pairs carried the traffic. `mpirun` starts its daemon in the other guest by an agent of four
-//! lines, in place of ssh. A run takes at most 150 s. The ranks check the content. Without `mpicc`
-//! on the host the steps fail with the reason. The matrix and tests call [`ucx`] and [`ranks`] with
-//! two guests; [`ranks`] prepares the guests first, and its steps change their hosts, user and
-//! shared memory. Less traffic by queue pairs than the step states is a failure.
+//! an error. Each exchange therefore names the library, and its step fails if the adapters'
+//! counters show less traffic by queue pairs than the step states, or a quarter of that or more by
+//! frames. `mpirun` starts its daemon in the other guest by a script with `nc`, in place of ssh. A
+//! run of the ranks takes at most 150 s, one of UCX 40 s (times `CAUSEWAY_PATIENCE`). The ranks
+//! check the content. Without `mpicc` on the host the set-up of [`ranks`] fails with the reason,
+//! and each later step because the program is missing. The matrix and a test call [`ucx`] and
+//! [`ranks`] with two guests, and the demo [`prepare`] and [`over_ucx`]. [`prepare`] changes the
+//! hosts, user and shared memory of the guests, until their reboot.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::compile;
@@ -18,7 +20,7 @@ use std::time::Duration;
 const SOURCE: &str = include_str!("ranks.c");
 /// Path of the program in the guests.
 const PROGRAM: &str = "/usr/bin/ranks";
-/// Time limit of `mpirun`, in seconds.
+/// Time limit of `mpirun`.
 const MPI_LIMIT: Duration = Duration::from_secs(150);
 /// TCP port on which `ucx_perftest` awaits its client.
 const UCX_PORT: u16 = 13337;
@@ -49,7 +51,7 @@ pub fn ucx(steps: &mut Steps) {
     }
 }
 
-/// Runs four ranks over UCX and over libfabric. Needs `mpicc` on the host.
+/// Prepares the guests, and runs four ranks over UCX and over libfabric. Needs `mpicc` on the host.
 pub fn ranks(steps: &mut Steps) {
     steps.step("MPI set-up", prepare);
     steps.step("MPI over UCX", over_ucx);
@@ -89,8 +91,8 @@ pub fn over_ucx(pair: &mut Pair) -> Result<()> {
     pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ucx, ""))
 }
 
-/// Compiles the program on the host, whose MPI has the same binary interface, and copies it to the
-/// guests.
+/// Compiles the program on the host, where MPI must have the binary interface of the guests' MPI,
+/// copies it to the guests, and prepares them for `mpirun`.
 ///
 /// # Errors
 /// When `mpicc` is missing on the host, or a guest fails.

@@ -1,10 +1,11 @@
 //! Stream sockets: TCP on the Ethernet interface, SMC-R in the kernels, and rsockets of librdmacm.
 //!
-//! The matrix and tests call [`streams`] and [`rsockets`] with two guests. Each program is a step
-//! that fails if a stream does not arrive complete and unchanged, or, for SMC-R and rsockets, if
-//! the adapters' counters show that the Ethernet interface carried the content: both fall back to
-//! TCP where RDMA fails. The suite whose kernel has no SMC records the step as unavailable. They
-//! run in the thread of the test, each program once.
+//! The matrix and a test call [`streams`] and [`rsockets`] with two guests. Each program is a step
+//! that fails if a stream does not arrive complete and unchanged, or if the wrong path carried it:
+//! SMC-R, which falls back to TCP, must not raise the received bytes of the Ethernet interface by a
+//! 16th of the stream, and rsockets must go by queue pairs, as the adapters' counters show. SMC-R
+//! of the suite `backports`, which has no SMC, is recorded as unavailable. All runs in the thread
+//! of the test and one more for each server; each program runs once.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::STREAM_BYTES;

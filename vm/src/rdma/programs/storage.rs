@@ -1,10 +1,11 @@
 //! Storage: disks by NVMe over RDMA, and files by NFS over RDMA, with the kernels' own clients and
 //! servers.
 //!
-//! The matrix and tests call [`all`]: the first guest is the server, the second the client, and
+//! The matrix and a test call [`all`]: the first guest is the server, the second the client, and
 //! each exchange is a step. The content is read back with empty caches and compared. Modules of the
 //! kernels are loaded for it; a kernel without them fails the step with the reason. Disk and file
-//! have 4 MiB.
+//! have 4 MiB. That queue pairs carried the content is checked for NFS alone. Exports and mounts
+//! of the server stay, so that [`all`] may run once for each boot.
 
 use crate::error::Result;
 use crate::rdma::Pair;

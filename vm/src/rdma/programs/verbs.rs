@@ -1,10 +1,11 @@
 //! Programs of rdma-core and perftest, by each transport service and operation.
 //!
-//! The matrix and tests call [`all`] with two guests: each program is a step, as server in the
-//! first guest and client in the second, with a time limit of 40 s. Most pingpong programs compare
-//! content (`-c`; not `ibv_xsrq_pingpong`), and so does `rping`; programs of perftest count
-//! messages only. A program that exits with an error fails its step; faults that the kernels report
-//! fail the caller's step "kernel messages".
+//! The matrix and a test call [`all`] with two guests: each program is a step, most of them with
+//! the server in the first guest and the client in the second, with a time limit of 40 s. Most
+//! pingpong programs compare content (`-c`; not `ibv_xsrq_pingpong`), and so does `rping`; the
+//! other programs count messages only. A program that exits with an error fails its step. Faults
+//! that the kernels report fail no step here: the caller's step "kernel messages" finds those since
+//! the last boot of each guest.
 
 use crate::error::{Error, Result};
 use crate::rdma::steps::{LIMIT, Steps};
