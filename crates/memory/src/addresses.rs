@@ -1,6 +1,7 @@
 //! The budget of address space. All mappings of granted files take from it, and a range counts
-//! until `munmap` has returned. *Peer* is an [`Owner`] here: the frontends of a port, or the
-//! processes of a user.
+//! until `munmap` has returned. *Peer* is an [`Owner`] here: the frontends of a port. Memory that
+//! MX processes lend belongs to this process (`crate::owner`), and neither rule below applies to
+//! it.
 //!
 //! Memory files may be of any size and cost nothing while they are empty, so a frontend that maps
 //! and replaces large files could exhaust the addresses of the process. Two rules prevent that: the

@@ -12,8 +12,8 @@
 //! the first access to a lost page it is poisoned, stays mapped as zeroed memory, and never
 //! recovers. [`Mapping::withdraw`] puts zeroed memory in the file's place at the caller's wish,
 //! without poison: `attach` calls it for the memory of a vfio-user port whose dispatcher is late.
-//! The caller checks the peer's share first ([`crate::fits`]). Any thread may use and drop a
-//! mapping.
+//! `attach` and [`crate::Grants`] check the share of a frontend before they map memory that it
+//! grants ([`crate::fits`]); a mapping checks none. Any thread may use and drop a mapping.
 
 mod private;
 

@@ -1,10 +1,25 @@
 //! Identity of the peer that granted memory, so that each peer is charged for its own mappings.
 //!
 //! The thread that serves a peer enters [`Owner::serve`]; mappings that it creates meanwhile belong
-//! to that owner, and their pending unmaps count against it (`crate::addresses`). `host` charges
-//! received descriptors by the same identity. The current owner is a value per thread: other
-//! threads, and work that is queued for them, do not inherit it. Calls may nest. An owner holds no
-//! resources and needs no release; its number is never used again.
+//! to that owner. A mapping keeps its owner: its pending unmap counts against that owner,
+//! whichever thread drops it (`crate::addresses`). `host` charges received descriptors by the same
+//! identity. The current owner is a value per thread: other threads, and work that is queued for
+//! them, do not inherit it. Calls may nest. An owner holds no resources and needs no release; its
+//! number is never used again.
+//!
+//! Other crates use an owner as `causeway_host::Account`, which wraps it. Callers are:
+//!
+//! - of [`Owner::unique`]: `fabric` and the holder for each port, `fabric` for each listening
+//!   socket, `host` for each untrusted socket that a thread makes while it serves no peer;
+//! - of [`Owner::of_user`]: `mx::service` for a process that attaches;
+//! - of [`Owner::serve`]: `attach`, in the dispatcher's thread for the messages of a vhost-user
+//!   frontend, and in the control thread of a vfio-user frontend until that thread ends; `host`, in
+//!   any thread that receives from an untrusted socket, for the time of the call;
+//! - of [`Owner::now`]: `crate::mapping` for each mapping, `host` for each received descriptor and
+//!   each untrusted socket.
+//!
+//! Memory that an MX process lends is mapped by `mxoe::driver` outside of [`Owner::serve`]: it
+//! belongs to the default owner. Only the descriptors of the process are charged to its user.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +59,8 @@ impl Owner {
         Self { number: NEXT.fetch_add(1, Ordering::Relaxed), user: 0 }
     }
 
-    /// Returns the owner for a user's processes among the peers of this owner.
+    /// Returns the owner for a user's processes among the peers of this owner. A user that this
+    /// owner has is replaced.
     #[must_use]
     pub const fn of_user(self, uid: u32) -> Self {
         Self { number: self.number, user: (uid as u64).wrapping_add(1) }

@@ -6,15 +6,19 @@
 //! and the VNET language read and print these types.
 //!
 //! The crate stands on the lowest floor: it imports only `causeway-wire`, and knows no service and
-//! no operating-system object. It executes no command, keeps no state and never touches the data
-//! path; whether an object exists or a name is in use is checked by the fabric and the services.
-//! Its only I/O is name resolution ([`draft::host::resolve`]) and the identity and the host name of
-//! the machine ([`draft::derived_mac`], [`draft::derived_nic_name`]).
+//! no operating-system object. It executes no command and never touches the data path; whether an
+//! object exists or a name is in use is checked by the fabric and the services. Its only I/O is
+//! name resolution ([`draft::host::resolve`]) and the identity and the host name of the machine
+//! ([`draft::derived_mac`], [`draft::derived_nic_name`]). These two are kept from their first use
+//! until the process ends; the crate keeps no other state.
 //!
-//! The crate has no thread: its functions run in the caller's (`causeway`, a control thread of
-//! causewayd, or a dispatcher that answers a request). A value beyond a bound of [`limits`] is
-//! refused with the expected range; nothing is clamped. Two objects of one name are accepted here,
-//! and refused by the owner of the objects.
+//! The crate has no thread: its functions run in the caller's. In causewayd these are the threads
+//! of the start, of the connections to the control socket and of VNET sessions, and dispatchers
+//! that answer a request; [`draft::host::resolve`] blocks, and no dispatcher may call it. Other
+//! callers are `causeway`, with the forwarder and `causeway web`, and `causeway-directory`. A value
+//! beyond a bound of [`limits`] is refused with the expected range; nothing is clamped. Two objects
+//! of one name are accepted here; the checks of the configuration file (`daemon::config`) and the
+//! owner of the objects refuse them.
 //!
 //! | module | content |
 //! |---|---|
@@ -25,6 +29,7 @@
 //! | [`counter`] | names and meanings of counters |
 //! | [`keys`] | X25519 keys of daemons, in text form |
 //! | [`limits`] | bounds of values and of numbers of objects |
+//! | private modules | names, groups, links, routes, rules, forwards; answers and views |
 //!
 //! A command passes through this crate's types: `causeway` or `curl` sends JSON, the daemon reads
 //! it into a draft or a specification ([`draft`], [`port::read`]), hands a [`Command`] to the

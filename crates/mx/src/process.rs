@@ -1,13 +1,18 @@
 //! Descriptors of local processes, for peers that read large messages from their memory.
 //!
-//! A pidfd gives access beyond the liveness of a process. The daemon therefore passes only pidfds
-//! of processes of the same user in its own PID namespace, which the recipient could open itself.
+//! A pidfd gives access beyond the liveness of a process. Two processes therefore get each other's
+//! pidfds only if both run in the PID namespace of the daemon and belong to one user, so that each
+//! could open the other's itself. [`open`] checks the namespace, and that the process has the user
+//! `uid` that it had when it connected; before Linux 6.5 it takes the process that has the number
+//! now. `mx::connects` compares the users of the two processes, and passes both pidfds with their
+//! channel, or none.
 //!
-//! Without such a pidfd a process has no direct reads: large messages go through the channel, and
-//! everything else works. A failed system call or an unclear PID namespace counts as no pidfd. This
-//! module opens pidfds; it reads no memory, sends no signals and does not watch the process (its
-//! socket does). Called once per process, by `mx::service` at its attachment; `mx::connects` passes
-//! the pidfds with channels.
+//! Without a pidfd of both, two processes have no direct reads: large messages go through the
+//! channel, and everything else works. A failed system call or an unclear PID namespace counts as
+//! no pidfd. This module opens pidfds; it reads no memory, sends no signals and does not watch the
+//! process (its socket does). `mx::service` calls [`open`] once for each attachment that it admits,
+//! in the dispatcher's thread: a process that attaches twice is examined twice. Processes in guests
+//! have no pidfd.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;

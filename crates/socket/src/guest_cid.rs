@@ -6,17 +6,19 @@
 //! a guest before its source is checked; `deliver` and `host` exchange them in the header of each
 //! packet for it, all in the thread of the shard. Source and destination are exchanged alike:
 //!
-//! - The guest's packets come from `guest_cid`; another source is forged and closes the port.
+//! - The guest's packets come from `guest_cid`; another source is forged and closes the port: its
+//!   frontend is disconnected, and may attach again.
 //! - A packet of the guest to its own `guest_cid` is one to itself, and refused like every packet to
 //!   the sender's own CID. Linux connects such sockets inside the guest.
 //! - A port of the group with the CID `guest_cid` (the original of the snapshot) appears to the guest
 //!   under the CID `cid`, in both directions.
 //!
+//! The model refuses a `guest_cid` below 3 or of 2^32 - 1; a value equal to `cid` has no effect.
 //! The configuration space shows `guest_cid`. The transport reset event has no CID; Linux reads the
 //! configuration again after it, and finds the same CID.
 //!
 //! # Budget
-//! Four comparisons of a header of such a port; one comparison for other ports.
+//! One comparison for each header, and at most four more for a header of such a port.
 
 use causeway_model::VsockSpec;
 use causeway_wire::vsock::Header;

@@ -1,12 +1,18 @@
-//! Rows of the guests' table: each exchange over Causeway and over the bridge. An error of a row is
-//! reported; the other rows continue.
+//! Rows of the guests' table: Ethernet pings, TCP and AF_VSOCK, each exchange over Causeway and
+//! over the bridge. An error is printed at once and kept in its row; the other rows continue.
+//!
+//! AF_VSOCK ping-pongs and streams between guests are compared with TCP over the bridge. AF_VSOCK
+//! messages, half-closes and exchanges with the host have no figure of the bridge; without a bridge
+//! no row has. MX messages are measured by `super::messages`.
 //!
 //! `super` calls [`all`] once the guests of the scene are up, in the main thread; the programs run
 //! in the guests, by their agents, or in this process for rows from the host. Ping-pongs and
 //! streams have the time limit of `--seconds` (2 s) beside a limit of rounds or bytes; pings,
-//! messages and half-closes have a fixed number or length, and 40 to 50 s (times
-//! `CAUSEWAY_PATIENCE`). The content that arrives is compared, except that of pings; a lost ping
-//! fails its row.
+//! messages and half-closes have a fixed number or length, and `ping` stops after 15 s. In a guest,
+//! the program of a ping-pong or stream is killed 40 s after its time limit, that of messages or a
+//! half-close 40 s and `ping` 50 s after the start (`CAUSEWAY_PATIENCE` multiplies the times until
+//! the kill). The content that arrives is compared, except that of pings; a lost ping fails its
+//! row.
 
 use crate::scene::{Scene, bridge_ip};
 use crate::step;
@@ -25,9 +31,9 @@ const ROUNDS: usize = 2000;
 const STREAM_BYTES: u64 = 16 << 30;
 /// Pings of the Ethernet row.
 const PINGS: u32 = 200;
-/// Bytes that must arrive after a half-close.
+/// Bytes that must arrive over AF_VSOCK after a half-close.
 const HALF_CLOSE_BYTES: u64 = 1 << 20;
-/// Sizes of the messages, in bytes.
+/// Sizes of the AF_VSOCK messages (SEQPACKET), in bytes.
 const MESSAGES: [usize; 8] = [1, 64, 3733, 4096, 10_000, 65_535, 65_536, 100_000];
 
 /// Measures every row.

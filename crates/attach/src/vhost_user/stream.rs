@@ -2,14 +2,22 @@
 //!
 //! `server` uses [`MessageStream`] for the daemon's end of a connection, [`crate::native`] for the
 //! frontend's end, and the relays of `causeway-holder` for either end. The module does not decode
-//! payloads; [`super::message`] does. A message with descriptors of other types than eventfds,
-//! pidfds, Unix sockets and memory files ends the connection: [`Framing::admit_odd`] admits none.
-//! So does a message with more than 8 descriptors, or with a payload of more than
-//! [`PAYLOAD_BYTES_MAX`](crate::limits::PAYLOAD_BYTES_MAX) (4,096) bytes, and an unknown request. A
-//! send does not wait: if the socket's buffer has no room for the whole message, it fails with
-//! [`Reason::RepliesUnread`], and a part may have been sent. After an error of a call the stream
-//! must be dropped. The thread is the caller's: that of a dispatcher, of a native client, or of a
-//! relay.
+//! payloads; [`super::message`] does.
+//!
+//! Descriptors of other types than eventfds, pidfds, Unix sockets and memory files are *odd*:
+//! `causeway_host` reads the type when it receives a descriptor, and closes odd descriptors. A
+//! message with an odd descriptor ends the connection ([`Framing::admit_odd`] admits none). So do:
+//!
+//! - a header with another version than 1, reserved flags, an unknown request, or a payload of more
+//!   than [`PAYLOAD_BYTES_MAX`](crate::limits::PAYLOAD_BYTES_MAX) (4,096) bytes;
+//! - a message with more than 8 descriptors, or with any while more than 128 earlier ones of the
+//!   peer wait for their close, or while this process is at its limit of descriptors;
+//! - an end of the peer within a message.
+//!
+//! A send does not wait: if the socket's buffer has no room for the whole message, it fails with
+//! [`Reason::RepliesUnread`], and a part may have been sent. It does not check that the payload has
+//! the length in the header. After an error of a call the stream must be dropped. The thread is the
+//! caller's: that of a dispatcher, of a native client, or of a relay.
 
 use std::os::fd::BorrowedFd;
 

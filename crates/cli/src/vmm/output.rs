@@ -2,21 +2,24 @@
 //!
 //! An [`Attachment`] has arguments of a program, elements of libvirt's XML, calls of a C library,
 //! or commands of a shell. For people, arguments are quoted for a POSIX shell and continued over
-//! lines, and notes are comments in the syntax of the rest. [`Attachment::lines`] is an argument, a
-//! call or a command a line, for `mapfile` and the like; arguments are without quotes there. The
-//! JSON form has all parts in lists, and is a contract with scripts; texts of notes are not.
+//! lines, and notes are comments in the syntax of the rest. [`Attachment::lines`] has a line for
+//! each word of the arguments (an option is a word, and so is each of its values), or for each call
+//! or command, for `mapfile` and the like; words are without quotes there. The JSON form has all
+//! parts in lists, arguments as a list of words, and is a contract with scripts; texts of notes are
+//! not.
 //!
 //! The modules of the VMMs make attachments; `commands::vm` prints one form of each, in the main
 //! thread of the tool. With `--lines` it prints the notes on stderr, because the lines have no
-//! comments; XML, and a line feed in an argument, a call or a command, are an error then. The forms
-//! do not change an attachment. This module quotes arguments for a shell, and texts for XML
-//! comments; all other quoting is that of the modules of the VMMs (`vmm::quote`).
+//! comments; XML, and a line feed in a word, a call or a command, are an error then. This module
+//! returns texts and prints nothing, and the forms do not change an attachment. It quotes arguments
+//! for a shell, and texts for XML comments; all other quoting is that of the modules of the VMMs
+//! (`vmm::quote`).
 
 use serde_json::{Value, json};
 
 use super::quote::{shell, xml_comment};
 
-/// Longest line of a note, in characters.
+/// Longest line of a note in a comment, in characters, without the start of the comment.
 const NOTE_WIDTH: usize = 96;
 
 /// The options that attach a guest.
@@ -60,6 +63,7 @@ impl Argument {
         Self { option, values: vec![value.into()] }
     }
 
+    /// Returns the option, and then its values.
     fn words(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.option).chain(self.values.iter().map(String::as_str))
     }
@@ -103,8 +107,8 @@ impl Attachment {
         }
     }
 
-    /// Returns an argument, a call or a command a line, or `None` for XML and if one has a line
-    /// feed.
+    /// Returns a line for each word of the arguments, or for each call or command; `None` for XML,
+    /// and if a word, a call or a command has a line feed.
     pub fn lines(&self) -> Option<String> {
         let words: Vec<&str> = match &self.parts {
             Parts::Arguments(all) => all.iter().flat_map(Argument::words).collect(),

@@ -1,14 +1,17 @@
 //! Commands about multicast groups of datagram queue pairs.
 //!
 //! The engine keeps the groups (`verbs::multicast`). An adapter has at most 16 queue pairs in a
-//! group and 1,024 memberships; an attachment beyond either is answered with *limit exceeded*. A
-//! queue pair that does not exist, has no datagrams or, for a detachment, is not attached is *bad
-//! resource*; a second attachment succeeds without effect. A queue pair that is destroyed leaves
-//! its groups. The capabilities state no number of members (0). Groups of Ethernet frames are not
-//! meant: those are the lists of `command::vport`.
+//! group, and 1,024 memberships in all groups together; an attachment beyond either is answered
+//! with *limit exceeded*. A queue pair that does not exist, has no datagrams or, for a detachment,
+//! is not attached is *bad resource*; a second attachment succeeds without effect. Any 16 bytes are
+//! the GID of a group: neither the handlers nor the engine check that it is a multicast GID. A
+//! queue pair that is destroyed leaves its groups; a reset of the queue pair keeps it attached. The
+//! capabilities state no number of members (0). Groups of Ethernet frames are not meant: those are
+//! the lists of `command::vport`.
 //!
 //! [`super::dispatch`] calls the handlers in the dispatcher's turn, between two datagrams or
-//! between two deliveries of a datagram, which may then miss a member.
+//! between two deliveries of a datagram, which may then miss a member; after a restart of causewayd
+//! it calls them again for the recorded attachments (`crate::record::restore`).
 
 use causeway_verbs::multicast::MulticastError;
 use causeway_verbs::{AdapterId, Subnet};

@@ -8,13 +8,15 @@
 //!
 //! Guests write entries. The device parses them: `mlx5::send_entry` for queue pairs, which turns
 //! them into work of `causeway_verbs`, and `mlx5::ethernet::transmit` for frames; after an error it
-//! puts the queue into its error state. [`SendWriter`] serves `causeway-mlx5-driver` and tests.
+//! puts the queue into its error state. [`SendWriter`] serves `causeway-mlx5-driver`, tests and
+//! fuzz targets.
 //!
 //! The parser checks that the size is not 0 and within the bytes, that the queue's kind has the
 //! operation, and that the segments before the payload are complete; [`Payloads`] returns an error
-//! for an incomplete data segment. It does not check keys, addresses and total lengths
-//! (`causeway_verbs` does), or the queue number and index in the control segment. It parses masked
-//! atomic operations, which the device does not offer. The device runs in the dispatcher's turn.
+//! for an incomplete data segment. It does not check keys and addresses (`causeway_verbs` does),
+//! total lengths (`causeway_verbs` does, and for frames `mlx5::ethernet::transmit`), or the queue
+//! number and index in the control segment. It parses masked atomic operations, which the device
+//! does not offer: `mlx5::send_entry` refuses them. The device runs in the dispatcher's turn.
 
 pub use super::segment::*;
 
@@ -22,9 +24,10 @@ use super::memory_key::{MemoryKeyContext, UpdateControl, mask};
 use super::queue_pair::{SEND_BLOCK, Service};
 use crate::Truncated;
 
-/// Length of a block of the send queue, in bytes.
+/// Length of a block of the send queue, in bytes (64).
 pub const BLOCK: usize = SEND_BLOCK;
-/// Largest length of an entry, in bytes: the control segment's field has 6 bits.
+/// Largest length of an entry, in bytes (1,008): the control segment's field has 6 bits, and counts
+/// units of 16 bytes ([`UNIT`]).
 pub const ENTRY_MAX: usize = 63 * UNIT;
 
 /// The kind of a send queue, which selects the segments of an entry.
