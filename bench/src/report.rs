@@ -221,7 +221,18 @@ fn aims(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::slug;
+    use crate::rows;
+
+    #[test]
+    fn each_row_has_a_file_of_its_own() {
+        let mut files = BTreeSet::new();
+        for plan in rows::all() {
+            assert!(files.insert(slug(&plan.name)), "two rows have the file of {}", plan.name);
+        }
+    }
 
     #[test]
     fn slug_turns_row_names_into_file_names() {

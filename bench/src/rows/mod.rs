@@ -3,8 +3,7 @@
 //! Each module with rows has a function `plans` that returns them; `attacks` and `tenants` serve
 //! `contain` and `isolation`. The module `report` calls [`all`] once, in the main thread of the
 //! benchmark; it selects rows by name, and measures them. A row's JSON file is named after the
-//! letters and digits of its name, in lower case, so these must be unique. Nothing checks that: of
-//! two rows with the same file, the later overwrites it. Rows are grouped by the kind of guest
+//! letters and digits of its name, in lower case, so these must be unique: a test checks that. Rows are grouped by the kind of guest
 //! ([`crate::row::Guest`]): processes of the host, virtio-user, the bare KVM guest, QEMU. Creating
 //! the plans measures nothing and cannot fail.
 
