@@ -10,12 +10,15 @@
 //!
 //! The functions ring no doorbell, wait for nothing and check no value: the thread that owns the
 //! sender or receiver calls them, rings if a result requires it, and sleeps elsewhere. A wake-up
-//! may be superfluous. A peer that does not follow the order loses its own wake-ups only.
+//! may be superfluous. A peer that does not follow the order costs wake-ups of this channel only:
+//! its own, and those of a side that sleeps until the peer publishes.
 //!
 //! A fence for each event would cost more than the event, and mostly the other side is awake. So a
 //! side may omit its fence after declaring this ([`omit_fences`]): a side that is about to sleep
 //! then executes a fence on both processors ([`ChannelWords::far_fence`]), and must not sleep if
-//! the kernel cannot.
+//! the kernel cannot: it then withdraws its requests by [`disarm`], as after any sleep. A process
+//! of `message` requests wake-ups in all its channels, executes one fence for them, and then loads
+//! the word of each.
 
 use std::sync::atomic::Ordering;
 

@@ -126,8 +126,8 @@ pub const LOG_FLUSH_PAUSE: Duration = Duration::from_millis(1);
 pub const LOCK_PID_TRIES: u32 = 20;
 /// Pause between two attempts to read the pid.
 pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);
-/// Most symbolic links of a path that are followed to find the directories that the sandbox opens.
-/// Directories behind further links are not opened for their sake.
+/// Most paths of a chain of symbolic links whose directories the sandbox opens, the first path
+/// included. Directories of further paths are not opened for their sake.
 pub const SYMLINKS_MAX: usize = 8;
 /// Fewest components of a directory that the sandbox opens because it contains (holds) a symbolic
 /// link to a directory, or its target; `/` is the first component. `/` and its direct entries are

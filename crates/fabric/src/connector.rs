@@ -1,13 +1,18 @@
 //! Attempts of a port to connect to its frontend's socket.
 //!
-//! A port with `connect` set is the client of a VMM that listens (QEMU's `server=on`, libvirt's
-//! `mode='server'`). `crate::shard::connect` makes the attempts in the dispatcher's thread;
-//! [`Connector`] determines when, and keeps the last error for the operator. The pause between two
-//! attempts grows from 100 ms to 1 s ([`CONNECT_PAUSE_NS`]) until a queue runs, so that a frontend
-//! that accepts and closes without end costs as little as a frontend that is away.
+//! A vhost-user port with `connect` set is the client of a VMM that listens (QEMU's `server=on`,
+//! libvirt's `mode='server'`); ports of kind `stream` connect in their own service.
+//! `crate::shard::connect` makes the attempts in the dispatcher's thread, and admits the socket as
+//! that of a frontend that connected by itself; [`Connector`] determines when, and keeps the last
+//! error for the operator. The pause between two attempts doubles from 100 ms to 1 s
+//! ([`CONNECT_PAUSE_NS`]) until a queue runs, so that a frontend that accepts and closes without
+//! end costs as little as a frontend that is away. A port that refuses frontends for a time (30 s
+//! or more) connects at the end of that time. The number of attempts is not bounded.
 //!
-//! [`open`] never blocks: a listener with a full backlog counts as refusing. The module watches no
-//! directory: a socket that appears is found by the next attempt.
+//! A frontend that accepted has [`FIRST_MESSAGE_NS`] (5 s) for its first message;
+//! `crate::shard::connect` disconnects it then, and plans the next attempt. [`open`] never blocks:
+//! a listener with a full backlog counts as refusing. The module watches no directory: a socket
+//! that appears is found by the next attempt.
 
 use std::io;
 use std::path::Path;
@@ -61,8 +66,8 @@ impl Connector {
         is_new
     }
 
-    /// Plans the next attempt, at `not_before_ns` or later. Returns the pause until then, or `None`
-    /// if an attempt is planned already.
+    /// Plans the next attempt, at `not_before_ns` or later, and doubles the next pause, up to 1 s.
+    /// Returns the pause until then in nanoseconds, or `None` if an attempt is planned already.
     pub(crate) fn plan(&mut self, now_ns: u64, not_before_ns: u64) -> Option<u64> {
         if self.due_ns.is_some() {
             return None;
@@ -78,7 +83,8 @@ impl Connector {
         self.due_ns = None;
     }
 
-    /// The frontend accepted: its first message is due. Returns the time that it has.
+    /// The frontend accepted: its first message is due. Returns the time that it has, in
+    /// nanoseconds.
     pub(crate) fn connected(&mut self, now_ns: u64) -> u64 {
         self.first_message_by_ns = now_ns.saturating_add(FIRST_MESSAGE_NS);
         self.error = None;

@@ -3,17 +3,23 @@
 //! The daemon starts a [`Fabric`] with its services and sends commands through a [`Handle`], from
 //! any thread. A command runs under the lock of the registry (`crate::registry`), which sends
 //! orders to the dispatchers and waits for their answers. The data path runs in the dispatchers'
-//! threads and never passes through here.
+//! threads (`crate::dispatcher`); of this module it passes [`ManualFabric::turn`] only, once a
+//! round.
 //!
 //! Commands are executed one after the other and block their caller; a dispatcher's own thread must
-//! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
-//! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
-//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
-//! panics, all stop, and [`Fabric::wait`] returns the error. Then no port is closed, and the caller must
-//! end the process, which has the effect of its crash: only so do held frontends and the records of
-//! adapters stay for the next process. [`ManualFabric`]
-//! is for a caller with its own event loop; it has one dispatcher and starts no thread for it.
-//! After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
+//! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: the
+//! watchdog of each dispatcher ([`Watchdog`]), a balancer if there are at least two dispatchers, a
+//! ticker while a controller needs ticks ([`CONTROL_TICK`] (1 s)), and the sampler of
+//! `crate::memory_charge`, once in a process. If a dispatcher fails or panics, all stop, and
+//! [`Fabric::wait`] returns the error. Then no port is closed, and the caller must end the process,
+//! which has the effect of its crash: only so do held frontends and the records of adapters stay
+//! for the next process. [`Handle::stop`] closes all ports. After a stop, commands that need a
+//! dispatcher fail with [`CommandError::Host`].
+//!
+//! [`ManualFabric`] is for a caller with its own event loop, such as a test. It has one dispatcher,
+//! which runs in the caller's thread, with a watchdog and a ticker as above; it starts neither
+//! balancer nor sampler. Commands that need its dispatcher wait for the next turn; after the last
+//! turn they wait until the value is dropped, and then fail.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -32,12 +38,14 @@ use crate::registry::Registry;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
 use causeway_model::{Answer, Command, CommandError, TypedRequest};
 
-/// Options of dispatching. The number of dispatchers and the idle spin are clamped to their range.
+/// Options of dispatching. The number of dispatchers and the idle spin (at most [`SPIN_US_MAX`],
+/// 100 ms) are clamped to their range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Number of dispatchers, 1 to [`DISPATCHERS_MAX`] (64); 0 counts as 1.
     pub dispatchers: usize,
-    /// CPU of each dispatcher, by its number; dispatchers beyond the list are not bound to a CPU.
+    /// CPU of each dispatcher, by its number; dispatchers beyond the list are not bound to a CPU. A
+    /// CPU that the thread cannot use is a failure of the dispatcher: [`Fabric::wait`] returns it.
     pub cpus: Vec<usize>,
     /// Parameters of polling.
     pub poll_config: PollConfig,
@@ -112,7 +120,8 @@ impl Handle {
         }
     }
 
-    /// Requests every dispatcher to end, because one has failed, and to leave its ports as they are.
+    /// Requests every dispatcher to end, because one has failed, and to leave its ports as they
+    /// are.
     fn abandon(&self) {
         self.0.stopped.store(true, Ordering::Release);
         self.0.workers.iter().for_each(|worker| worker.abandon());
@@ -167,7 +176,8 @@ impl Fabric {
         self.join()
     }
 
-    /// Waits for the end of all threads. Returns the first error of a dispatcher.
+    /// Waits for the end of the dispatchers and of the balancer. Returns the first error of a
+    /// dispatcher.
     fn join(&mut self) -> io::Result<()> {
         let mut ended = Ok(());
         for thread in self.threads.drain(..) {
@@ -214,7 +224,8 @@ fn make(
 pub struct ManualFabric {
     handle: Handle,
     dispatcher: Dispatcher,
-    /// Bound to the thread that made it, which keeps this value in that thread.
+    /// Interrupts the turning thread if a frontend keeps it in a notification. Bound to the thread
+    /// that made it, which keeps this value in that thread.
     _rescue: Watchdog,
 }
 
@@ -222,7 +233,7 @@ impl ManualFabric {
     /// Makes a dispatcher without groups and ports, to be turned by this thread.
     ///
     /// # Errors
-    /// The host refuses a descriptor.
+    /// The host refuses a descriptor or the watchdog's thread.
     pub fn new(services: &[ServiceRegistration], poll_config: PollConfig) -> io::Result<Self> {
         let (handle, made) = make(services, Options { poll_config, ..Options::default() })?;
         let none = || io::Error::other("no dispatcher was made");
@@ -241,7 +252,7 @@ impl ManualFabric {
     /// stopped.
     ///
     /// # Errors
-    /// The host fails.
+    /// The host fails; no port is closed for it.
     pub fn turn(&mut self) -> io::Result<bool> {
         self.dispatcher.turn(false)
     }

@@ -2,14 +2,18 @@
 //!
 //! The record has two words: the number of completions that the driver took, and the arm word.
 //! Polling reads the last byte of the next entry first; the entry is copied once when that byte has
-//! the owner bit of this round. An empty poll stores nothing and returns `None`. The thread that
-//! owns the [`Driver`] polls; only [`Driver::create_cq`] executes a command, and no poll or arm
-//! makes a system call.
+//! the owner bit of this round. An empty poll stores nothing and returns `None`. A completion with
+//! an error is an [`Entry`] of [`Driver::poll_cq`], and an error of [`Driver::drain_cq`].
+//! [`crate::EthernetInterface`], `bench` and tests call the module, in the thread that owns the
+//! [`Driver`]. Only [`Driver::create_cq`] executes a command, and no poll or arm makes a system
+//! call.
 //!
 //! A ring has at most 2^20 entries; more is [`DriverError::Size`]. The caller keeps the number of
-//! outstanding work requests below that: the function loses completions for a full ring, and the
-//! queue is then broken, which polls do not notice. An arm word equal to that of the last event
-//! asks for nothing.
+//! completions that the function may still write or the driver has not taken within the 2^`log`
+//! entries of its ring: the function loses completions for a full ring, and the queue is then
+//! broken, which polls do not notice. An arm asks for an event about a completion behind the
+//! position of the arm word (`causeway_mlx5` has the rule). An arm word equal to that of the last
+//! event asks for nothing; a new queue counts as armed with the word 0.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::{
@@ -49,7 +53,8 @@ impl CompletionRing {
 }
 
 impl Driver {
-    /// Allocates a completion queue of 2^`log` entries. Returns its context and its pages.
+    /// Allocates a completion queue of 2^`log` entries. Returns its context and its pages, for
+    /// [`Self::create_cq`], [`Self::resize_cq`] and commands of tests.
     ///
     /// # Errors
     /// [`DriverError::MemoryFull`], or [`DriverError::Size`] beyond 2^20 entries.
@@ -127,7 +132,8 @@ impl Driver {
     }
 
     /// Arms a completion queue: stores the arm word in the doorbell record, then in the doorbell
-    /// page. `sequence` must differ from that of the last arm modulo 4.
+    /// page. `sequence` must differ, modulo 4, from that of the arm of the last event, unless a
+    /// completion was taken since that arm.
     ///
     /// # Errors
     /// [`DriverError::Address`].

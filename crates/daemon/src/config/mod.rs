@@ -5,15 +5,18 @@
 //! syntax are reported alone. A file with a problem is refused as a whole, and an unknown key is a
 //! problem. Values are checked by the tables of [`causeway_model::schema`].
 //!
-//! [`crate::run`] reads the file once, before the dispatchers start, and [`crate::api`] the text of
-//! `POST /v1/apply` and `POST /v1/config/diff`. The module changes nothing on the host and watches
-//! no file; [`Config::check_host`] only checks for the presence of files, CPUs and accounts. Names
-//! of peers are not resolved here. The objects go on to [`crate::fabric::apply`], or to
-//! [`crate::plan`]; [`crate::lifecycle`] uses the settings of the daemon.
+//! [`crate::run`] reads the file once, in the main thread before the dispatchers start, and
+//! [`crate::api`] the text of `POST /v1/apply` and `POST /v1/config/diff`, in the thread of the
+//! connection; no dispatcher calls the module. The module changes nothing on the host and watches
+//! no file. Names of peers are not resolved here. The objects go on to [`crate::fabric::apply`], or
+//! to [`crate::plan`]; [`crate::lifecycle`] uses the settings of the daemon.
 //!
-//! The private parts: `read` reads the tables, `table` and `file_value` keep the positions of keys, `check` and
+//! [`environment`] has [`Config::check_host`], which `--check-config` calls: it checks for the
+//! presence of files, CPUs, accounts and interfaces, and reads the VNET password. [`underlay`] asks
+//! the host for the MTU of links, and [`state`] has the text of the state file. The private parts:
+//! `read` reads the tables, `table` and `file_value` keep the positions of keys, `check` and
 //! `sockets` compare tables, `problem` collects and prints problems, `dispatch` converts
-//! `[dispatch]`, `print` writes a configuration. [`state`] has the text of the state file.
+//! `[dispatch]`, `print` writes a configuration.
 
 mod check;
 mod dispatch;
@@ -132,9 +135,9 @@ pub enum ConfigError {
 /// Values that the configuration takes from the process and the host.
 #[derive(Debug, Clone)]
 pub struct ConfigContext {
-    /// Default directory of the control socket and the ports' sockets.
+    /// Directory of the control socket and the ports' sockets unless `[daemon]` gives them.
     pub run_dir: Option<PathBuf>,
-    /// Directory of the state file if `run_dir` is the default.
+    /// Directory of the state file if `run_dir` is the default and `[daemon]` gives no file.
     pub state_dir: Option<PathBuf>,
     /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static KindDefinition],

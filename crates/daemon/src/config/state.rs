@@ -2,16 +2,19 @@
 //!
 //! The file has the tables of the configuration file for groups, ports, rules, links, routes and
 //! the sections of services; a `[[rule]]` has the key `index` in addition. The table `[state]` has
-//! the version of the format, and the last line marks the end (`END`): a file without it was cut
-//! off.
+//! the version of the format and the ports whose guests the last daemon cut off: its stop
+//! disconnected them, and their VMM does not connect again (`crate::kept` shows this in the ports'
+//! views). The last line marks the end (`END`): a file without it was cut off.
 //!
 //! [`read`] refuses a text as a whole if it is not TOML, incomplete, or of another version. A table
-//! with a problem, or a section that this daemon does not have, is an entry of
-//! [`StateText::problems`]: the other tables are used. The objects are compared neither with each other nor with the
-//! configuration; [`crate::kept::restore`] and the fabric refuse those that do not fit.
+//! with a problem (its first is shown), or a section that this daemon does not have, is an entry of
+//! [`StateText::problems`]: the other tables are used. The objects are compared neither with each
+//! other nor with the configuration; [`crate::kept::restore`] and the fabric refuse those that do
+//! not fit.
 //!
 //! [`crate::kept`] reads the file in the thread `lifecycle` and prints it in the thread `state`.
-//! Nothing here opens a file or resolves a name, or bounds the length of the text.
+//! Nothing here opens a file or resolves a name, or bounds the length of the text;
+//! [`crate::kept::store`] refuses more than 16 MiB.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,20 +1,25 @@
 //! Directories that the daemon can reach: Landlock, landlock(7).
 //!
-//! Ports and links may be added while the daemon runs. The rules therefore permit more than the
-//! configured paths: sockets and files may be created and removed where hosts keep runtime files
-//! ([`SOCKETS`] and the temporary directory), the host's files below [`READ`] may be read, and the
-//! driver of TAP interfaces may be opened. `sandbox_paths` in `[daemon]` permits more directories,
-//! for reading and writing.
+//! Files and sockets may be created, read, written and removed below the run directory, below the
+//! directories of the control socket, the state file and the ports' sockets, and below
+//! `sandbox_paths` of `[daemon]`. Ports and links may be added while the daemon runs. The rules
+//! therefore permit more than the configured paths: sockets and files may be created and removed,
+//! but not written, where hosts keep runtime files ([`SOCKETS`] and the temporary directory); the
+//! host's files below [`READ`] may be read; and the driver of TAP interfaces may be opened.
 //!
-//! Of the symbolic links that lead to a file of the configuration, the first `SYMLINKS_MAX` (8) are
-//! followed. Rules are bound to directories that exist now: a directory that is created later below
-//! none of them is unreachable until a restart. Permissions of the file system still apply.
-//! Landlock checks opening, not descriptors that are open or received: files of guests' memory are
-//! not affected. Connecting to a Unix socket is not restricted. A kernel with an older ABI than
-//! [`NEWEST`] handles fewer access rights.
+//! In a chain of symbolic links to a file of the configuration, the directories of the first
+//! `SYMLINKS_MAX` (8) paths are permitted: the file is found behind at most 7 links. A link in a
+//! component before the last directory is followed as it is at the start. Rules are bound to
+//! directories that exist now, and a path that does not exist gets no rule: a directory that is
+//! created later below no permitted directory is unreachable until a restart. Permissions of the
+//! file system still apply. Landlock checks opening, not descriptors that are open or received:
+//! files of guests' memory are not affected. Connecting to a Unix socket is not restricted. A
+//! kernel with an older ABI than [`NEWEST`] handles fewer access rights.
 //!
 //! `super::Sandbox` calls [`restrict`] on the main thread, after privileges were dropped and before
-//! the system call filter.
+//! the system call filter. Threads that start later inherit the rules; only the holder's starter
+//! may run already, and stays outside. A kernel without Landlock is a warning in the log, and an
+//! error ends the start of the daemon.
 
 use std::path::{Path, PathBuf};
 

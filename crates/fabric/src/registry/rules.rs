@@ -4,14 +4,17 @@
 //! is in the registry; a change is made there first and then in every shard, so shards check
 //! connects against the old list for a moment. Existing connections are not affected by a change.
 //! Hit counts are summed over all shards when they are viewed. An index beyond the list, a group
-//! that does not exist, a rule between two groups and a rule beyond the limit are refused before
-//! any shard changes.
+//! that does not exist, a rule between two groups and a rule beyond `RULES_MAX` (4,096) are refused
+//! before any shard changes; a rule that equals another is permitted. `crate::rules` has the
+//! checks and the meaning of a rule. If a dispatcher has stopped, a change fails with an error: the
+//! registry, and the shards of dispatchers with lower numbers, have the change then.
 //!
 //! A trace asks the service that registered the query's type, and sends nothing. If the service has
 //! no shard in the group, an empty shard answers, in the thread of the command. A query of a type
-//! that no service registered, and a port or group that does not exist, are refused. A command runs
-//! under the lock of the registry, in its own thread, and waits for the dispatchers, in the threads
-//! of which the shards change, count and explain.
+//! that no service registered, and a port or group that does not exist, are refused; a group beside
+//! a port is not looked up. A command runs under the lock of the registry, in the thread of its
+//! caller, and waits for the dispatchers, in the threads of which the shards change, count and
+//! explain.
 
 use super::Reply;
 use super::core::{Core, inconsistent};
@@ -37,7 +40,7 @@ impl Core {
     }
 
     /// Inserts a rule before `index`, or at the end, here and in every shard. The groups that it
-    /// names must exist.
+    /// names must exist. Returns the views of all rules.
     pub(super) fn rule_add(&mut self, index: Option<usize>, rule: RuleSpec) -> Reply {
         for group in [&rule.from.group, &rule.to.group].into_iter().flatten() {
             self.has_group(group)?;

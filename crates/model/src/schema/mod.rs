@@ -3,17 +3,20 @@
 //! A [`Field`] describes one key of a port, a link or another table. The configuration file, the
 //! control API, the command line, manual pages and the printed configuration derive from it. The
 //! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table
-//! together. The module checks the form of single values ([`check`](fn@check)), fills in defaults
-//! ([`fill`]) and converts tables to structs ([`read`]). It reads no file, compares no two tables,
-//! and does not know whether an object exists: the owners of the tables do. The number of keys of a
-//! table is not bounded here; a check descends as far as the fields nest.
+//! together. The module checks a table ([`check`](fn@check)): unknown and missing keys, the type,
+//! range and form of each value, and keys that require another. It fills in defaults ([`fill`]) and
+//! converts tables to structs ([`read`]) and back ([`values`]). It reads no file, compares no two
+//! tables, and does not know whether an object exists: the owners of the tables do. Neither the
+//! number of keys of a table nor the length of its texts and lists is bounded here, except by a
+//! form; a check descends as far as the fields nest.
 //!
 //! `causewayd` reads the tables of its configuration (main thread), of the state file (`lifecycle`)
 //! and of requests (thread of the connection): [`crate::port::read()`],
 //! [`crate::draft::LinkDraft::read`], [`crate::RouteSpec::read`],
 //! [`crate::RuleSpec::read_with_index`], [`crate::ForwardSpec::read`], the module
 //! [`crate::settings`] and, in the daemon, `config` and `api`. `causeway` reads its command line by
-//! [`FieldInfo::read`] and [`read`], in its main thread. No dispatcher calls the module.
+//! [`FieldInfo::read`] and [`read`], in its main thread. The thread `state` prints the state file
+//! by [`to_toml`]. No dispatcher calls the module.
 //!
 //! ```
 //! use causeway_model::schema::{self, DefaultValue, Field, ValueType};
