@@ -98,6 +98,7 @@ fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
 /// A Landlock rule is bound to the opened inode. A rule for the file itself becomes void when
 /// another file is renamed over it. Directories stay: that of the file, and if the file is a
 /// symbolic link (`live/cert.pem -> ../archive/cert1.pem`), those of each link and of its target.
+/// Of a file in `/`, only the file itself can be read, and not after it was renewed.
 /// If the directory itself is a link (`current -> releases/1`), its next target is another
 /// directory: the directories that contain the link and the target are added.
 fn directories(file: &Path) -> Vec<PathBuf> {
@@ -107,13 +108,19 @@ fn directories(file: &Path) -> Vec<PathBuf> {
         let Some(dir) = parent(&at) else { break };
         found.extend(link_directories(&dir));
         let target = std::fs::read_link(&at).map(|target| dir.join(target));
-        found.push(dir);
+        // A rule for `/` would permit everything.
+        found.push(if is_root(&dir) { at } else { dir });
         match target {
             Ok(target) => at = target,
             Err(_) => break,
         }
     }
     found
+}
+
+/// Returns whether a path leads to `/`.
+fn is_root(path: &Path) -> bool {
+    std::fs::canonicalize(path).is_ok_and(|path| path == Path::new("/"))
 }
 
 /// Returns the directories that contain a symbolic link to a directory and its target. `/` and its
@@ -195,6 +202,9 @@ mod tests {
         symlink("/", dir.join("root")).unwrap();
         symlink("/proc", dir.join("proc")).unwrap();
         assert_eq!(found(&dir.join("proc/cpuinfo")), [dir.clone(), PathBuf::from("/proc")]);
+        assert_eq!(directories(Path::new("/key")), [PathBuf::from("/key")]);
+        symlink("/key", dir.join("key")).unwrap();
+        assert_eq!(directories(&dir.join("key")), [dir.clone(), PathBuf::from("/key")]);
         // A loop of links ends.
         symlink("loop", dir.join("loop")).unwrap();
         assert!(found(&dir.join("loop")).len() <= SYMLINKS_MAX);
