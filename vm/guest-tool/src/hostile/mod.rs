@@ -111,14 +111,18 @@ pub fn last(case: &str, peer: &str) -> io::Result<()> {
     kind.settle(&mut device).map(drop)
 }
 
-/// Returns the device of a kind to the kernel's driver: the network device for `net`, else the
-/// socket device.
+/// Returns the device of a kind (`net` or `vsock`) to the kernel's driver.
 ///
 /// # Errors
-/// When there is no such device or the driver does not bind.
+/// When there is no such kind or device, or the driver does not bind.
 pub fn rebind(kind: &str) -> io::Result<()> {
-    pci::rebind(match kind {
-        "net" => net::Net::NUMBERS,
-        _ => vsock::Vsock::NUMBERS,
-    })
+    match kind {
+        "net" => pci::rebind(net::Net::NUMBERS),
+        "vsock" => pci::rebind(vsock::Vsock::NUMBERS),
+        _ => Err(unknown(kind)),
+    }
+}
+
+fn unknown(kind: &str) -> io::Error {
+    io::Error::other(format!("there is no kind {kind}: the kinds are net and vsock"))
 }
