@@ -3,9 +3,9 @@
 //! with completion events; memory is registered and released; and the kernel accepts a connection
 //! to the reserved queue pair number of the daemon, over which nothing is sent. The exchange runs
 //! over each RoCE v2 GID of port 1 of the first adapter. 10 s without a completion fail the check,
-//! with events or without. The test of messages in guests (`vm/tests/mx.rs`) puts the
-//! program into the images of its guests. The last line is "passed", or "failed" with the reason
-//! and exit status 1.
+//! with events or without. The test of messages in guests (`vm/tests/mx.rs`) puts the program into
+//! the images of its guests. The last line is "passed", or "failed" with the reason and exit status
+//! 1.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;

@@ -7,7 +7,8 @@
 //! results and hands each to its request by number. When the guest or its VMM ends, or the guest
 //! boots anew, all pending requests end without a result. The channel has no time limit of its own:
 //! [`Control::ask`] blocks while the guest reads nothing and the socket is full. A line that is
-//! neither a result nor a greeting, or is longer than 512 KiB, which no result of the agent is, is ignored.
+//! neither a result nor a greeting, or is longer than 512 KiB, is ignored; the agent sends no longer
+//! result.
 
 use causeway_guest_tool::limits::MAX_LINE_BYTES;
 use causeway_guest_tool::protocol::{CommandResult, Hello, Line, Operation, Request};

@@ -3,9 +3,10 @@
 //! [`crate::machine`] prepares the image for each machine, in the calling process and under a lock
 //! of the cache, so that tests that start together build it once; images with RDMA are those of
 //! [`crate::rdma`]. Kernel and initramfs are kept in the cache; each call lets cargo bring the
-//! agent up to date, and the initramfs is built again if the agent, busybox or the kernel is newer, or
-//! the list of modules differs from that in the recipe beside it. The first call may download a package and build
-//! the agent, which takes minutes; a part that is missing and cannot be had is an error.
+//! agent up to date, and the initramfs is built again if the agent, busybox or the kernel is newer,
+//! or the list of modules differs from that in the recipe beside it. The first call may download a
+//! package and build the agent, which takes minutes; a part that is missing and cannot be had is an
+//! error.
 
 use crate::cpio::Archive;
 use crate::error::{Error, Result};

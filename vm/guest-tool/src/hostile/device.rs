@@ -1,7 +1,7 @@
 //! A virtio device driven by hand: the caller controls every register and every ring byte.
 //!
-//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers.
-//! A descriptor or byte beyond its page is an error; a larger number of a queue panics, or reaches
+//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers. A
+//! descriptor or byte beyond its page is an error; the number of a further queue panics, or reaches
 //! the pages of buffers. No interrupt is taken: the caller polls the used ring. A device that does
 //! not reset within 10 s is an error. The drop of a [`Device`] resets the device before its pages
 //! are freed, also after an error of a case; a device that does not reset loses its access to

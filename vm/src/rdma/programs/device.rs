@@ -4,9 +4,9 @@
 //! `causeway-matrix` and a test call these functions; each act is a step that fails if the driver
 //! does not set the function up again, and a step of its own with `ibv_rc_pingpong` follows. The
 //! reboot removes the kernel's messages of the second guest, so that a step before it checks them;
-//! the caller's step "kernel messages" reads those after it. The first guest stays as it is. A step that fails does not undo its act, so
-//! that later steps may fail too. Acts block the thread of the test, at most for the limits of
-//! [`RdmaGuest`](crate::rdma::RdmaGuest).
+//! the caller's step "kernel messages" reads those after it. The first guest stays as it is. A step
+//! that fails does not undo its act, so that later steps may fail too. Acts block the thread of the
+//! test, at most for the limits of [`RdmaGuest`](crate::rdma::RdmaGuest).
 
 use crate::error::Result;
 use crate::rdma::Pair;
