@@ -26,7 +26,7 @@ const KILLS_PER_EXCHANGE: u32 = 50;
 const IDLE_EXCHANGES_MAX: u32 = 5;
 
 /// Two guests, and the daemon that is killed.
-trait Bed {
+trait Rig {
     /// Describes the guests.
     fn describe(&self) -> String;
 
@@ -50,7 +50,7 @@ impl Guests {
     }
 }
 
-impl Bed for Guests {
+impl Rig for Guests {
     fn describe(&self) -> String {
         self.pair.describe()
     }
@@ -68,41 +68,43 @@ pub fn run(unit: &Unit, store: &Store, options: &Options) -> Result<Record> {
     kill(unit, store, options, || Guests::boot(unit.suite))
 }
 
-fn kill<B: Bed>(
+fn kill<R: Rig>(
     unit: &Unit,
     store: &Store,
     options: &Options,
-    boot: impl Fn() -> Result<B>,
+    boot: impl Fn() -> Result<R>,
 ) -> Result<Record> {
     let known = if options.fresh { None } else { store.load(unit) };
     let mut record = known.unwrap_or_default();
     record.steps.retain(|step| step.name != BOOT);
     let (mut tally, mut idle) = (record.kills.unwrap_or_default(), 0);
-    let mut bed = None;
+    let mut booted = None;
     while tally.count < options.kills && idle < IDLE_EXCHANGES_MAX {
         let start = Instant::now();
-        let booted = match bed.take().map_or_else(&boot, Ok) {
-            Ok(booted) => bed.insert(booted),
+        let mut rig = match booted.take().map_or_else(&boot, Ok) {
+            Ok(rig) => rig,
             Err(why) => {
                 record.steps.push(failed(BOOT, &why, start));
                 break;
             }
         };
-        record.guests = booted.describe();
+        record.guests = rig.describe();
         let left = options.kills.saturating_sub(tally.count);
         let events = tally.exchanges % 2 == 1;
         let kills = left.min(KILLS_PER_EXCHANGE);
         let load = Load { messages: MESSAGES, events, kills, pause: PAUSE };
         let start = Instant::now();
-        let ended = booted.exchange(load);
+        let ended = rig.exchange(load);
         tally.exchanges = tally.exchanges.saturating_add(1);
         match ended {
             Ok((kills, result)) => {
                 idle = if kills == 0 { idle.saturating_add(1) } else { 0 };
-                if let Err(why) = count(&mut tally, kills, result) {
-                    let name = format!("exchange {} with {kills} kills", tally.exchanges);
-                    record.steps.push(failed(&name, &why, start));
-                    bed = None;
+                match count(&mut tally, kills, result) {
+                    Ok(()) => booted = Some(rig),
+                    Err(why) => {
+                        let name = format!("exchange {} with {kills} kills", tally.exchanges);
+                        record.steps.push(failed(&name, &why, start));
+                    }
                 }
             }
             Err(why) => {
@@ -136,13 +138,14 @@ mod tests {
     use super::*;
     use crate::units::Part;
     use causeway_vm::RunDir;
+    use std::cell::Cell;
 
     const UNIT: Unit = Unit { suite: Suite::Trixie, part: Part::Kills };
 
     /// Guests without exchanges: each call of an exchange has this result.
     struct Scripted(fn(Load) -> Result<(u32, Result<()>)>);
 
-    impl Bed for Scripted {
+    impl Rig for Scripted {
         fn describe(&self) -> String {
             "Linux".into()
         }
@@ -172,7 +175,13 @@ mod tests {
             let result = if load.events { broken() } else { Ok(()) };
             Ok((load.kills, result))
         };
-        let record = kill(&UNIT, &store, &options(110), || Ok(Scripted(exchange))).unwrap();
+        let boots = Cell::new(0);
+        let boot = || {
+            boots.set(boots.get() + 1);
+            Ok(Scripted(exchange))
+        };
+        let record = kill(&UNIT, &store, &options(110), boot).unwrap();
+        assert_eq!(boots.get(), 2, "fresh guests after the failed exchange alone");
         assert_eq!(record.kills, Some(Kills { count: 110, without_error: 60, exchanges: 3 }));
         assert_eq!(names(&record), ["exchange 2 with 50 kills"]);
         assert_eq!(store.load(&UNIT), Some(record));
