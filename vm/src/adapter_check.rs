@@ -2,10 +2,10 @@
 //! connected with each other over the adapter's own GID, the first sends 200 messages to the second
 //! with completion events; memory is registered and released; and the kernel accepts a connection
 //! to the reserved queue pair number of the daemon, over which nothing is sent. The exchange runs
-//! over each RoCE v2 GID of port 1 of the first adapter. 5 s without an event fail the check, and
-//! 10 s of events without a completion. The test of messages in guests (`vm/tests/mx.rs`) puts the
-//! program into the images of its guests. The last line is "passed", or "failed" with the reason
-//! and exit status 1.
+//! over each RoCE v2 GID of port 1 of the first adapter. 10 s without a completion fail the check,
+//! with events or without. The test of messages in guests (`vm/tests/mx.rs`) puts the program into
+//! the images of its guests. The last line is "passed", or "failed" with the reason and exit status
+//! 1.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ const MESSAGES: u64 = 200;
 const DEPTH: u64 = 16;
 /// Bytes of a message.
 const BYTES: usize = 160;
-/// Time limit of a completion while events arrive.
+/// Time limit of a completion.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
@@ -91,10 +91,11 @@ fn await_completions(queue: &CompletionQueue) -> Result<Vec<Completion>> {
         if queue.poll(&mut all)? > 0 {
             return Ok(all);
         }
-        expect(start.elapsed() < PATIENCE, "no completion in time")?;
-        let limit = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+        let left = PATIENCE.saturating_sub(start.elapsed());
+        expect(!left.is_zero(), "no completion in time")?;
+        let limit = rustix::event::Timespec::try_from(left)?;
         let mut fds = [rustix::event::PollFd::new(queue, rustix::event::PollFlags::IN)];
-        expect(rustix::event::poll(&mut fds, Some(&limit))? == 1, "no event in time")?;
+        rustix::event::poll(&mut fds, Some(&limit))?;
     }
 }
 

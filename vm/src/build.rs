@@ -37,9 +37,15 @@ fn cargo() -> Command {
 }
 
 /// Packages built for guests and tests, always together: for another selection cargo may unify
-/// features differently and rebuild the shared dependencies.
-const PACKAGES: [&str; 5] =
-    ["causeway-daemon", "causeway-cli", "causeway-vm", "causeway-myriexpress", "causeway-fi"];
+/// features differently and rebuild the shared dependencies. `make build` builds the same packages.
+const PACKAGES: [&str; 6] = [
+    "causeway-daemon",
+    "causeway-cli",
+    "causeway-etcd",
+    "causeway-vm",
+    "causeway-myriexpress",
+    "causeway-fi",
+];
 
 /// Builds the guest's `/init` as a static program and returns its path.
 ///
@@ -125,5 +131,20 @@ fn built<const N: usize>(files: [&str; N]) -> Result<[PathBuf; N]> {
             remedy: "build it, or set CAUSEWAY_BIN_DIR to the folder that holds it".into(),
         }),
         None => Ok(files),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_has_the_packages_of_make_build() {
+        let makefile = std::fs::read_to_string(place::workspace().join("Makefile")).unwrap();
+        let (_, rule) = makefile.split_once("\nbuild:").unwrap();
+        let (rule, _) = rule.split_once("\n\n").unwrap();
+        let words: Vec<&str> = rule.split_whitespace().collect();
+        let packages = words.windows(2).filter(|pair| pair[0] == "-p").map(|pair| pair[1]);
+        assert_eq!(packages.collect::<Vec<_>>(), PACKAGES);
     }
 }

@@ -7,7 +7,8 @@
 //! results and hands each to its request by number. When the guest or its VMM ends, or the guest
 //! boots anew, all pending requests end without a result. The channel has no time limit of its own:
 //! [`Control::ask`] blocks while the guest reads nothing and the socket is full. A line that is
-//! neither a result nor a greeting, or is longer than 256 KiB, is ignored.
+//! neither a result nor a greeting, or is longer than 512 KiB, is ignored; the agent sends no longer
+//! result.
 
 use causeway_guest_tool::limits::MAX_LINE_BYTES;
 use causeway_guest_tool::protocol::{CommandResult, Hello, Line, Operation, Request};
@@ -112,6 +113,7 @@ fn read_lines(stream: UnixStream, state: &Mutex<State>, greet: &Sender<Hello>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_guest_tool::limits::MAX_OUTPUT_BYTES;
 
     #[test]
     fn control_delivers_replies_and_wakes_waiters_at_the_end() {
@@ -131,5 +133,20 @@ mod tests {
         assert_eq!(first.recv().unwrap(), ran(11));
         drop(theirs);
         assert!(third.recv().is_err());
+    }
+
+    #[test]
+    fn control_delivers_two_full_streams_of_escapes() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let control = Control::new(ours).unwrap();
+        let reply = control.ask(Operation::Reboot).unwrap();
+        let output = "\u{1}".repeat(MAX_OUTPUT_BYTES);
+        let ran = CommandResult { stdout: output.clone(), stderr: output, ..Default::default() };
+        let mut line = serde_json::to_vec(&Line::Reply { id: 1, ran: ran.clone() }).unwrap();
+        line.push(b'\n');
+        theirs.write_all(&line).unwrap();
+        // The end of the channel ends the wait if the reply was dropped.
+        drop(theirs);
+        assert!(reply.recv().unwrap() == ran);
     }
 }

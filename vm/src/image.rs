@@ -4,8 +4,9 @@
 //! of the cache, so that tests that start together build it once; images with RDMA are those of
 //! [`crate::rdma`]. Kernel and initramfs are kept in the cache; each call lets cargo bring the
 //! agent up to date, and the initramfs is built again if the agent, busybox or the kernel is newer,
-//! not after another change of the list of modules. The first call may download a package and build
-//! the agent, which takes minutes; a part that is missing and cannot be had is an error.
+//! or the list of modules differs from that in the recipe beside it. The first call may download a
+//! package and build the agent, which takes minutes; a part that is missing and cannot be had is an
+//! error.
 
 use crate::cpio::Archive;
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ use crate::kernel::{self, Kernel};
 use crate::{RunDir, build, modules, place, process};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub struct Image {
 
 impl Image {
     /// Returns the image of this workspace; fetches the kernel where it is missing, and builds the
-    /// initramfs where it is missing or older than its parts.
+    /// initramfs where it is missing, older than its parts, or of another list of modules.
     ///
     /// # Errors
     /// When a part cannot be fetched, built or written.
@@ -54,13 +55,10 @@ impl Image {
             Flavour::UserMode => "initramfs-uml.cpio",
         };
         let initramfs = place::cache()?.join(name);
-        if older(&initramfs, &[&tool, &busybox, &kernel.image]) {
-            let bytes = assemble(&kernel, &tool, &busybox)?;
-            let new = initramfs.with_extension("new");
-            fs::write(&new, bytes)
-                .and_then(|()| fs::rename(&new, &initramfs))
-                .map_err(Error::io(format!("write {}", initramfs.display())))?;
-        }
+        let recipe = format!("{:?}\n", modules::WANTED);
+        renew(&initramfs, &recipe, &[&tool, &busybox, &kernel.image], || {
+            assemble(&kernel, &tool, &busybox)
+        })?;
         Ok(Self { kernel, initramfs, _folder: None })
     }
 
@@ -94,8 +92,42 @@ impl Image {
     }
 }
 
+/// Replaces `initramfs` by the bytes that `assemble` returns, if it is missing or older than any of
+/// `parts`, or was made by another recipe: the list of its content, kept in a file beside it.
+///
+/// # Errors
+/// That of `assemble`, and when a file cannot be written.
+pub(crate) fn renew(
+    initramfs: &Path,
+    recipe: &str,
+    parts: &[&Path],
+    assemble: impl FnOnce() -> Result<Vec<u8>>,
+) -> Result<()> {
+    let recipe_file = initramfs.with_extension("recipe");
+    let is_current = fs::read_to_string(&recipe_file).is_ok_and(|known| known == recipe);
+    if is_current && !older(initramfs, parts) {
+        return Ok(());
+    }
+    let bytes = assemble()?;
+    let new = initramfs.with_extension("new");
+    // Without the recipe an image of an interrupted call is never taken for current.
+    remove(&recipe_file)
+        .and_then(|()| fs::write(&new, bytes))
+        .and_then(|()| fs::rename(&new, initramfs))
+        .and_then(|()| fs::write(&recipe_file, recipe))
+        .map_err(Error::io(format!("write {}", initramfs.display())))
+}
+
+/// Removes a file, if it exists.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Returns whether `made` is missing or older than any of `parts`.
-pub(crate) fn older(made: &Path, parts: &[&Path]) -> bool {
+fn older(made: &Path, parts: &[&Path]) -> bool {
     let time = |p: &Path| fs::metadata(p).and_then(|m| m.modified()).ok();
     let Some(made) = time(made) else { return true };
     parts.iter().any(|p| time(p).is_none_or(|t| t > made))
@@ -148,4 +180,41 @@ fn assemble(kernel: &Kernel, tool: &Path, busybox: &Path) -> Result<Vec<u8>> {
     }
     archive.file("etc/modules", list.as_bytes());
     Ok(archive.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn image_is_built_again_for_another_recipe_or_a_newer_part() {
+        let dir = RunDir::new().unwrap();
+        let (image, part) = (dir.join("initramfs.cpio"), dir.join("agent"));
+        let age = |file: &Path, seconds: u64| {
+            let time = SystemTime::now() - Duration::from_secs(seconds);
+            File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
+        };
+        let mut count = 0_u8;
+        let mut renewed = |recipe: &str| {
+            let before = count;
+            let assemble = || {
+                count += 1;
+                Ok(vec![count])
+            };
+            renew(&image, recipe, &[&part], assemble).unwrap();
+            assert_eq!(fs::read(&image).unwrap(), [count], "{recipe}");
+            count > before
+        };
+        fs::write(&part, "agent").unwrap();
+        age(&part, 100);
+        assert!(renewed("virtio"), "a missing image");
+        assert!(!renewed("virtio"));
+        assert!(renewed("virtio vsock"), "another recipe");
+        assert!(renewed("virtio") && !renewed("virtio"), "the first recipe again");
+        age(&image, 200);
+        assert!(renewed("virtio"), "a newer part");
+        fs::remove_file(image.with_extension("recipe")).unwrap();
+        assert!(renewed("virtio"), "an image without a recipe");
+    }
 }

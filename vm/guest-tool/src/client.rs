@@ -3,8 +3,8 @@
 //! Each function opens one connection to a [`Target`], in the caller's thread, and closes it at the
 //! end. A read or write without progress for 30 s ([`STALL`](crate::limits::STALL)) is an error,
 //! and nothing is retried. [`ping_pong`] and [`stream`] have a time limit beside, which interrupts
-//! no read or write: a ping-pong ends after the current round, and not before its warm-up and one
-//! round; a stream after up to 16 KiB of further writes, and waits for its verdict. Lengths of
+//! no read or write: a ping-pong ends after the current round, a warm-up after the current round and
+//! one more; a stream after up to 16 KiB of further writes, and waits for its verdict. Lengths of
 //! ping-pongs and writes out of range are errors before the connect; [`messages`] does not check
 //! lengths, and panics above 1 MiB. `main` calls the functions, in guests and on the host, and so
 //! do the demo and tests on the host. The other side is [`serve`](crate::serve).
@@ -37,8 +37,8 @@ fn nanos(d: Duration) -> u64 {
 }
 
 /// Sends `bytes` and waits for their echo, for `rounds` rounds or until `limit` has passed (at
-/// least one round). A warm-up of a tenth of the rounds, and one more, is not measured; `limit`
-/// counts from its begin, but does not end it.
+/// least one round). A warm-up of a tenth of the rounds, and one more, is not measured. `limit`
+/// counts from the begin of the warm-up; a warm-up that it ends is followed by one measured round.
 ///
 /// # Errors
 /// `bytes` outside 1 to 1 MiB, no rounds, any failing socket call, and any byte that came back
@@ -57,20 +57,24 @@ pub fn ping_pong(
     context("write to", target, socket.write_all(&Exchange::PingPong(bytes).header()))?;
     let pattern = Pattern::new(seed());
     let mut back = vec![0; bytes];
-    let warm_up = rounds / 10 + 1;
-    let mut times = Vec::with_capacity(rounds);
+    let mut warm_up = rounds / 10 + 1;
+    let mut times = Vec::new();
+    let mut offset = 0;
     let begin = Instant::now();
-    for round in 0..warm_up + rounds {
-        let offset = (round * bytes) as u64;
+    while times.len() < rounds {
         let start = Instant::now();
         context("write to", target, socket.write_all(pattern.at(offset, bytes)))?;
         context("read from", target, socket.read_exact(&mut back))?;
         let took = nanos(start.elapsed());
         pattern.check(offset, &back).map_err(|m| invalid(format!("{target}: {m}")))?;
-        if round >= warm_up {
-            times.push(took);
+        offset += bytes as u64;
+        let is_late = begin.elapsed() > limit;
+        if warm_up > 0 {
+            warm_up = if is_late { 0 } else { warm_up - 1 };
+            continue;
         }
-        if begin.elapsed() > limit && !times.is_empty() {
+        times.push(took);
+        if is_late {
             break;
         }
     }

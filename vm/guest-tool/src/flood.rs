@@ -28,8 +28,13 @@ fn invalid(what: String) -> io::Error {
 
 /// Returns the pattern offset of write or message `number`, preceded by `bytes` bytes. Messages are
 /// checked by their numbers, so that a lost message is detected.
-fn offset(target: &Target, number: u64, bytes: u64) -> u64 {
-    if matches!(target, Target::SeqPacket(..)) { number } else { bytes }
+fn offset(has_messages: bool, number: u64, bytes: u64) -> u64 {
+    if has_messages { number } else { bytes }
+}
+
+/// Returns whether the target carries messages, as opposed to a stream.
+fn has_messages(target: &Target) -> bool {
+    matches!(target, Target::SeqPacket(..))
 }
 
 /// Sends `count` writes or messages of `bytes` each, shuts down the sending direction and waits for
@@ -52,7 +57,7 @@ pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<FloodRepor
     };
     let mut sent = 0;
     for number in 0..count {
-        let part = pattern.at(offset(target, number, sent), bytes);
+        let part = pattern.at(offset(has_messages(target), number, sent), bytes);
         let mut done = 0;
         while done < bytes {
             match socket.send(&part[done..]) {
@@ -60,7 +65,7 @@ pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<FloodRepor
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(number, error)),
             }
-            if done < bytes && matches!(target, Target::SeqPacket(..)) {
+            if done < bytes && has_messages(target) {
                 return Err(invalid(format!("message {number} was sent in part")));
             }
         }
@@ -84,20 +89,31 @@ fn connect(target: &Target) -> io::Result<Socket> {
     }
 }
 
-/// Accepts one connection and reads it to its end, with a pause after each read. A read takes at
-/// most 256 KiB: the rest of a longer message is lost without an error.
+/// Accepts one connection and reads it to its end, with a pause after each read.
 ///
 /// # Errors
-/// Any failing socket call, a changed byte, and a message that is joined to another, or missing
-/// before another. A loss at the end shows in the report alone.
+/// Any failing socket call, a changed byte, a message over 1 MiB, and a message that is joined to
+/// another, or missing before another. A loss at the end shows in the report alone.
 pub fn sink(target: &Target, pause: Duration) -> io::Result<SinkReport> {
     let (socket, _) = target.listen()?.accept()?;
     prepare(target, &socket)?;
+    receive(&socket, has_messages(target), MAX_WRITE_BYTES, pause)
+}
+
+/// Reads `socket` to its end. A message over `most` bytes is an error; a stream is read in parts of
+/// about this size.
+fn receive(
+    mut socket: &Socket,
+    has_messages: bool,
+    most: usize,
+    pause: Duration,
+) -> io::Result<SinkReport> {
     let pattern = Pattern::new(SEED);
-    let mut buffer = vec![0; 256 << 10];
+    // A read cuts a longer message: the further byte tells a message of `most` bytes from it.
+    let mut buffer = vec![0; most + 1];
     let (mut reads, mut bytes) = (0, 0);
     loop {
-        let got = match (&socket).read(&mut buffer) {
+        let got = match socket.read(&mut buffer) {
             Ok(0) => return Ok(SinkReport { reads, bytes }),
             Ok(got) => got,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -106,7 +122,10 @@ pub fn sink(target: &Target, pause: Duration) -> io::Result<SinkReport> {
                 return Err(io::Error::new(error.kind(), text));
             }
         };
-        let at = offset(target, reads, bytes);
+        if has_messages && got > most {
+            return Err(invalid(format!("message {reads} is longer than {most} bytes")));
+        }
+        let at = offset(has_messages, reads, bytes);
         pattern
             .check(at, &buffer[..got])
             .map_err(|wrong| invalid(format!("read {reads}, byte {bytes}: {wrong}")))?;
@@ -115,5 +134,30 @@ pub fn sink(target: &Target, pause: Duration) -> io::Result<SinkReport> {
         if !pause.is_zero() {
             thread::sleep(pause);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Type};
+
+    /// Sends the first messages of a flood, of these sizes, to a receiver of at most `most` bytes.
+    fn received(sizes: &[usize], most: usize) -> io::Result<SinkReport> {
+        let (from, to) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        let pattern = Pattern::new(SEED);
+        for (number, &size) in (0..).zip(sizes) {
+            assert_eq!(from.send(pattern.at(offset(true, number, 0), size)).unwrap(), size);
+        }
+        drop(from);
+        receive(&to, true, most, Duration::ZERO)
+    }
+
+    #[test]
+    fn sink_refuses_a_message_that_its_read_would_cut() {
+        let report = received(&[4096, 1, 4096], 4096).unwrap();
+        assert_eq!(report, SinkReport { reads: 3, bytes: 8193 });
+        let why = received(&[1, 4097], 4096).unwrap_err().to_string();
+        assert_eq!(why, "message 1 is longer than 4096 bytes");
     }
 }

@@ -22,7 +22,14 @@ pub const CONNECT: Duration = Duration::from_secs(10);
 pub const MAX_OUTPUT_BYTES: usize = 32 << 10;
 /// Longest line on the control channel, in bytes. A longer line is read in parts, and no part is a
 /// valid line.
-pub const MAX_LINE_BYTES: usize = 256 << 10;
+pub const MAX_LINE_BYTES: usize = 512 << 10;
+/// Longest JSON text of one byte of output: a control character is `\u0001`.
+const MAX_ESCAPE_BYTES: usize = 6;
+/// Bytes of a reply beside the output of both streams.
+const REPLY_FRAME_BYTES: usize = 4 << 10;
+// The longest reply of a command is one line.
+const _: () =
+    assert!(2 * MAX_OUTPUT_BYTES * MAX_ESCAPE_BYTES + REPLY_FRAME_BYTES <= MAX_LINE_BYTES);
 /// Port of the stream service, for TCP and AF_VSOCK.
 pub const STREAM_PORT: u32 = 7001;
 /// Port of the message (SEQPACKET) service.

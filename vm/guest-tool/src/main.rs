@@ -1,15 +1,17 @@
 //! `/init` of a test guest; on any other machine, a command that generates the same traffic.
 //!
 //! As process 1 the program becomes the agent (`init`) and never returns. Otherwise it runs one
-//! command ([`USAGE`]) and prints its result as JSON (`null` for `hostile last` and `hostile
-//! rebind`); a wrong command line, a failed exchange and changed content go to standard error, with
-//! exit status 1. `serve` runs until the process is killed, and `shell` until an accept fails.
+//! command ([`USAGE`]) and prints its result as a JSON object; a wrong command line, a failed
+//! exchange and changed content go to standard error, with exit status 1. `serve` and `shell` print
+//! their object when they listen; `serve` runs until the process is killed, and `shell` until an
+//! accept fails.
 //! `vm::traffic`, `vm::rdma`, the demo and tests run the commands in guests by the agent; on the
 //! host they call this crate's functions, or run the program as a child process.
 
 use causeway_guest_tool::transport::Target;
 use causeway_guest_tool::{client, flood, hostile, init, serve, shell};
 use serde::Serialize;
+use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,7 +28,8 @@ const USAGE: &str = "usage:
   causeway-guest hostile last CASE PEER
   causeway-guest hostile rebind net|vsock
 TARGET: tcp:ADDRESS:PORT, smc:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, unix:PATH, hybrid:PATH:PORT
-Each prints one JSON object; the exit code is 0 only when all content arrived intact.";
+Each prints one JSON object, serve and shell when they listen; the exit code is 0 only when all content
+arrived intact.";
 
 fn main() -> ExitCode {
     if std::process::id() == 1 {
@@ -50,39 +53,48 @@ fn command(arguments: &[String]) -> Result<String, String> {
     match words.as_slice() {
         ["ping-pong", target, bytes, rounds, limit] => {
             let limit = Duration::from_millis(number(limit)?);
-            json(client::ping_pong(&target.parse()?, number(bytes)?, number(rounds)?, limit))
+            text(client::ping_pong(&target.parse()?, number(bytes)?, number(rounds)?, limit))
         }
         ["stream", target, bytes, most, limit] => {
             let limit = Duration::from_millis(number(limit)?);
-            json(client::stream(&target.parse()?, number(bytes)?, number(most)?, limit))
+            text(client::stream(&target.parse()?, number(bytes)?, number(most)?, limit))
         }
-        ["half-close", target, bytes] => json(client::half_close(&target.parse()?, number(bytes)?)),
+        ["half-close", target, bytes] => text(client::half_close(&target.parse()?, number(bytes)?)),
         ["messages", target, sizes @ ..] => {
             let sizes = sizes.iter().map(|s| number(s)).collect::<Result<Vec<_>, _>>()?;
-            json(client::messages(&target.parse()?, &sizes))
+            text(client::messages(&target.parse()?, &sizes))
         }
         ["flood", target, bytes, count] => {
-            json(flood::flood(&target.parse()?, number(bytes)?, number(count)?))
+            text(flood::flood(&target.parse()?, number(bytes)?, number(count)?))
         }
         ["sink", target, pause] => {
-            json(flood::sink(&target.parse()?, Duration::from_micros(number(pause)?)))
+            text(flood::sink(&target.parse()?, Duration::from_micros(number(pause)?)))
         }
-        ["hostile", "rebind", kind] => json(hostile::rebind(kind)),
-        ["hostile", "last", case, peer] => json(hostile::last(case, peer)),
-        ["hostile", kind, case, peer] => json(hostile::run(kind, case, peer)),
+        ["hostile", "rebind", kind] => {
+            text(hostile::rebind(kind).map(|()| json!({ "rebound": kind })))
+        }
+        ["hostile", "last", case, peer] => {
+            text(hostile::last(case, peer).map(|()| json!({ "case": case })))
+        }
+        ["hostile", kind, case, peer] => text(hostile::run(kind, case, peer)),
         ["serve", targets @ ..] if !targets.is_empty() => {
             for target in targets {
                 let target: Target = target.parse()?;
                 serve::spawn(target.clone()).map_err(|e| format!("listen on {target}: {e}"))?;
             }
+            println!("{}", json!({ "listening": targets }));
             loop {
                 std::thread::park();
             }
         }
         ["shell", target] => {
             let target: Target = target.parse()?;
-            shell::serve(&target).map_err(|e| format!("serve shells on {target}: {e}"))?;
-            Ok(String::new())
+            let listener = target.listen().map_err(|e| format!("listen on {target}: {e}"))?;
+            println!("{}", json!({ "listening": [target.to_string()] }));
+            match shell::serve(&listener) {
+                Ok(never) => match never {},
+                Err(e) => Err(format!("serve shells on {target}: {e}")),
+            }
         }
         _ => Err(USAGE.into()),
     }
@@ -92,7 +104,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number in range"))
 }
 
-fn json<T: Serialize>(result: std::io::Result<T>) -> Result<String, String> {
+fn text<T: Serialize>(result: std::io::Result<T>) -> Result<String, String> {
     let value = result.map_err(|e| e.to_string())?;
     serde_json::to_string(&value).map_err(|e| e.to_string())
 }

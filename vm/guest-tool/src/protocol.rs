@@ -3,7 +3,7 @@
 //! The agent sends a [`Hello`] after each boot, then a reply for each [`Operation::Run`], in the
 //! order in which the commands end; a reboot has no reply. The types check nothing. There is no
 //! version: the host builds the agent that it boots. A line that is no request is printed on the
-//! guest's console and not answered, and so is a request beyond 256 KiB; a line that is not UTF-8
+//! guest's console and not answered, and so is a request beyond 512 KiB; a line that is not UTF-8
 //! ends the agent. The host's end is `vm::control`, the guest's [`agent`](crate::agent).
 
 use serde::{Deserialize, Serialize};

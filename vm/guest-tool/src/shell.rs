@@ -7,19 +7,19 @@
 //! the end of its connection, which a running command delays. The number of shells and their time
 //! have no limit. A failed accept ends [`serve`].
 
-use crate::transport::Target;
+use socket2::Socket;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Serves shells on `target` until listening fails.
+/// Serves shells on connections of `listener` until an accept fails.
 ///
 /// # Errors
-/// When listening or accepting fails; a shell that cannot be started only ends its connection, with
-/// a line on standard error.
-pub fn serve(target: &Target) -> io::Result<()> {
-    let listener = target.listen()?;
+/// When an accept fails; a shell that cannot be started only ends its connection, with a line on
+/// standard error.
+pub fn serve(listener: &Socket) -> io::Result<Infallible> {
     loop {
         let (socket, _) = listener.accept()?;
         if let Err(error) = start(OwnedFd::from(socket)) {

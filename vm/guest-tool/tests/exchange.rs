@@ -45,6 +45,27 @@ fn exchange_ping_pong_of_every_size() {
 }
 
 #[test]
+fn exchange_ping_pong_ends_its_warm_up_at_the_time_limit() {
+    let path = path("late");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; serve::HEADER_BYTES]).unwrap();
+        let (mut round, mut rounds) = ([0; 64], 0);
+        while socket.read_exact(&mut round).is_ok() {
+            socket.write_all(&round).unwrap();
+            rounds += 1;
+        }
+        rounds
+    });
+    let target = Target::Unix(path.clone());
+    let report = client::ping_pong(&target, 64, 1000, Duration::ZERO);
+    let _ = std::fs::remove_file(path);
+    // One round of the warm-up, and one that is measured.
+    assert_eq!((report.unwrap().rounds, echo.join().unwrap()), (1, 2));
+}
+
+#[test]
 fn exchange_streams_of_every_size() {
     let service = Service::new("stream");
     for bytes in [64, 4096, 65536, 1 << 20] {

@@ -1,9 +1,9 @@
 //! `--keep`: the guests stay up, with a shell in each that the host reaches over AF_VSOCK.
 //!
 //! `super` calls [`hold`] after the tables, in the main thread; it returns when Enter is pressed.
-//! Without a terminal only a signal ends the wait, and then the process. The command that starts
-//! the server of shells may take 20 s in each guest (times `CAUSEWAY_PATIENCE`), and ends the demo
-//! with its reason if it fails; a server that ends afterwards is not noticed.
+//! Without a terminal only a signal ends the wait, and then the process. The server of shells must
+//! listen within 20 s in each guest (times `CAUSEWAY_PATIENCE`); a server that does not ends the
+//! demo with its reason. A server that ends afterwards is not noticed.
 
 use crate::scene::Scene;
 use crate::step;
@@ -16,20 +16,15 @@ use std::time::Duration;
 
 /// AF_VSOCK port of the shells.
 const SHELL_PORT: u32 = 2222;
-/// Time limit of the command that starts a shell's server.
+/// Time limit until a server of shells listens.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Starts the servers of shells, prints how to reach and to stop the guests, and waits.
 pub fn hold(scene: &Scene) -> Result<()> {
     for guest in &scene.guests {
-        let target = Target::Vsock(CID_ANY, SHELL_PORT);
-        let script = format!(
-            "PS1='{}# ' setsid causeway-guest shell {target} </dev/null >/dev/null 2>&1 &",
-            guest.name()
-        );
-        let ran = guest.run(&["sh", "-c", &script], LIMIT)?;
+        let ran = guest.run(&["sh", "-c", &server(guest.name())], LIMIT)?;
         if ran.code != Some(0) {
-            let what = format!("guest {}: no shell: {}", guest.name(), ran.stderr);
+            let what = format!("guest {}: no shell: {}", guest.name(), ran.stderr.trim());
             return Err(Error::Traffic { what });
         }
     }
@@ -44,6 +39,18 @@ pub fn hold(scene: &Scene) -> Result<()> {
     loop {
         std::thread::park();
     }
+}
+
+/// Returns the script that starts the server of a guest's shells, in the background, and ends when
+/// the server listens: the server then prints a line. The script fails, with the server's reason,
+/// if the server ends before.
+fn server(guest: &str) -> String {
+    let target = Target::Vsock(CID_ANY, SHELL_PORT);
+    format!(
+        "d=$(mktemp -d) && mkfifo $d/line || exit 1\n\
+         PS1='{guest}# ' setsid causeway-guest shell {target} </dev/null >$d/line 2>$d/why &\n\
+         read -r line <$d/line || {{ cat $d/why >&2; exit 1; }}"
+    )
 }
 
 /// Returns how to reach the guests from another terminal, what to try, and how to stop them.
@@ -82,4 +89,42 @@ fn instructions(scene: &Scene) -> String {
         let _ = write!(text, "\nTo stop all: `{stop}`.");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_vm::{RunDir, process};
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Output;
+
+    /// Runs the script on this machine, with this script of a shell as the server.
+    fn start(dir: &RunDir, server_script: &str) -> Output {
+        let program = dir.join("causeway-guest");
+        fs::write(&program, format!("#!/bin/sh\n{server_script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+        let mut script = process::tied("timeout");
+        script.args(["60", "sh", "-c", &server("vm1")]);
+        script.env("PATH", path).env("TMPDIR", dir.path()).output().unwrap()
+    }
+
+    #[test]
+    fn keep_notices_a_server_of_shells_that_cannot_listen() {
+        let dir = RunDir::new().unwrap();
+        let ended = start(&dir, "echo 'listen on $2: in use' >&2; exit 1");
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert_eq!(String::from_utf8(ended.stderr).unwrap(), "listen on $2: in use\n");
+    }
+
+    #[test]
+    fn keep_leaves_a_server_of_shells_that_listens_running() {
+        let dir = RunDir::new().unwrap();
+        let ended = start(&dir, "echo $$ >\"${0%/*}/id\"; echo '{}'; exec sleep 60");
+        let id = fs::read_to_string(dir.join("id")).unwrap();
+        let killed = process::output(process::tied("kill").arg(id.trim()));
+        assert!(ended.status.success(), "{ended:?}");
+        killed.unwrap();
+    }
 }

@@ -33,6 +33,8 @@ const MEGABYTES_PER_GIGABIT: f64 = 125.0;
 pub struct Rdma {
     /// Description of the guests; or the reason for their absence.
     pub title: std::result::Result<String, String>,
+    /// Whether the guests run without KVM.
+    pub is_emulated: bool,
     /// Rows of the table.
     pub rows: Vec<Row>,
 }
@@ -48,7 +50,7 @@ pub fn all() -> Rdma {
     }
     if let Err(why) = rdma::fetch(suite, programs) {
         step(&format!("RDMA is not shown: {why}"));
-        return Rdma { title: Err(why.to_string()), rows: Vec::new() };
+        return Rdma { title: Err(why.to_string()), is_emulated: false, rows: Vec::new() };
     }
     let since = Instant::now();
     match Pair::boot(suite, programs) {
@@ -59,12 +61,13 @@ pub fn all() -> Rdma {
             if programs == Programs::Mpi {
                 rows.extend(ranks(&mut pair));
             }
-            Rdma { title: Ok(title), rows }
+            Rdma { title: Ok(title), is_emulated: pair.engine() == "tcg", rows }
         }
         Err(why) => {
             step(&format!("  FAILED: {why}"));
             let row = Row::new("boot of two guests with adapters", Unit::Count, Err(why), None);
-            Rdma { title: Ok("RDMA between two guests".into()), rows: vec![row] }
+            let title = Ok("RDMA between two guests".into());
+            Rdma { title, is_emulated: false, rows: vec![row] }
         }
     }
 }

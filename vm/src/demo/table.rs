@@ -140,6 +140,9 @@ pub struct Report {
     title: String,
     #[serde(skip)]
     rdma_title: String,
+    /// Whether the guests of `rdma` run without KVM.
+    #[serde(skip)]
+    rdma_is_emulated: bool,
 }
 
 impl Report {
@@ -171,6 +174,7 @@ impl Report {
             no_rdma: None,
             title,
             rdma_title: String::new(),
+            rdma_is_emulated: false,
         }
     }
 
@@ -192,6 +196,7 @@ impl Report {
             no_rdma: None,
             title: format!("No guests; host with {cores} cores"),
             rdma_title: String::new(),
+            rdma_is_emulated: false,
         }
     }
 
@@ -205,6 +210,7 @@ impl Report {
     pub fn add_rdma(&mut self, rdma: Rdma) {
         self.ok &= rdma.rows.iter().all(|row| row.verified);
         self.rdma = rdma.rows;
+        self.rdma_is_emulated = rdma.is_emulated;
         match rdma.title {
             Ok(title) => self.rdma_title = title,
             Err(why) => self.no_rdma = Some(why),
@@ -268,9 +274,14 @@ impl Report {
         let _ = writeln!(text, "\n{}\n", self.rdma_title);
         table(text, None, &self.rdma);
         text.push_str(
-            "\nTimes are median round trips. Kernel, driver and programs are Debian's, unchanged.\n\
-             The guests are emulated: the table shows function, not speed. A trapped register write \
-             would\ncost an exit to the hypervisor; 0 means that the data path has none.\n",
+            "\nTimes are median round trips. Kernel, driver and programs are Debian's, unchanged.\n",
+        );
+        if self.rdma_is_emulated {
+            text.push_str("The guests are emulated: the table shows function, not speed.\n");
+        }
+        text.push_str(
+            "Under KVM a trapped register write costs an exit to the hypervisor; 0 means that the \
+             data path has\nnone.\n",
         );
     }
 
@@ -383,6 +394,7 @@ mod tests {
             no_rdma: None,
             title: "title".into(),
             rdma_title: String::new(),
+            rdma_is_emulated: false,
         }
     }
 
@@ -418,6 +430,14 @@ mod tests {
         };
         assert!(text("tcg").contains("function, not speed"), "{}", text("tcg"));
         assert!(!text("kvm").contains("function, not speed"));
+        let rdma = |is_emulated| {
+            let rows = vec![Row::new("writes", Unit::Accesses, Ok(0.0), None)];
+            let mut report = report(Vec::new());
+            report.add_rdma(Rdma { title: Ok("two guests".into()), is_emulated, rows });
+            report.text()
+        };
+        assert!(rdma(true).contains("The guests are emulated"), "{}", rdma(true));
+        assert!(!rdma(false).contains("emulated"), "{}", rdma(false));
     }
 
     #[test]
@@ -454,14 +474,15 @@ mod tests {
     fn table_of_rdma_has_no_comparison_and_its_absence_has_a_reason() {
         let mut with = report(Vec::new());
         let rows = vec![Row::new("writes", Unit::Accesses, Ok(0.0), None)];
-        with.add_rdma(Rdma { title: Ok("two guests".into()), rows });
+        with.add_rdma(Rdma { title: Ok("two guests".into()), is_emulated: false, rows });
         let text = with.text();
         assert!(
             text.contains("two guests\n") && text.contains("writes         0       yes\n"),
             "{text}"
         );
         let mut without = report(Vec::new());
-        without.add_rdma(Rdma { title: Err("fetching\nno network".into()), rows: Vec::new() });
+        let title = Err("fetching\nno network".into());
+        without.add_rdma(Rdma { title, is_emulated: false, rows: Vec::new() });
         let text = without.text();
         assert!(without.ok && text.contains("No RDMA between guests: no network\n"), "{text}");
     }

@@ -11,6 +11,7 @@
 //! line. SMC-R is recorded as unavailable where the kernel lacks it; any other missing program is a
 //! failed step.
 
+mod kills;
 mod options;
 mod page;
 mod store;

@@ -94,6 +94,12 @@ impl Store {
         Ok(Self(dir))
     }
 
+    /// Returns the store in a folder.
+    #[cfg(test)]
+    pub fn at(dir: PathBuf) -> Self {
+        Self(dir)
+    }
+
     /// Returns the stored result of a unit; `None` where it is missing or unreadable.
     pub fn load(&self, unit: &Unit) -> Option<Record> {
         serde_json::from_str(&fs::read_to_string(self.path(unit)).ok()?).ok()

@@ -1,37 +1,25 @@
 //! Units of work: a part of the programs in guests of a suite.
 //!
 //! `main` runs the selected units one after another, in its thread; a unit boots guests of its
-//! suite and a daemon, runs the steps ([`causeway_vm::rdma::Steps`]) or kills causewayd under load,
-//! and stores the result. A daemon or guests that do not start are a failed step, not an error; an
-//! error is a part of the guests that cannot be fetched, or the result of a unit that cannot be
-//! stored, and ends the matrix. The part of kills boots fresh guests after a failed exchange,
-//! stores its count after each exchange, and gives up, with the count so far, after 5 exchanges in
-//! a row without a kill.
+//! suite and a daemon, runs the steps ([`causeway_vm::rdma::Steps`]) or kills causewayd under load
+//! (`kills`), and stores the result. A daemon or guests that do not start are a failed step, not an
+//! error; an error is a part of the guests that cannot be fetched, or the result of a unit that
+//! cannot be stored, and ends the matrix.
 
+use crate::kills;
 use crate::options::Options;
 use crate::store::{Record, Store};
-use causeway_vm::daemon::Setup;
 use causeway_vm::rdma::programs::{device, ethernet, loopback, many, mpi, sockets, storage, verbs};
-use causeway_vm::rdma::{
-    self, Group, Load, Outcome, Pair, Programs, Step, Steps, Suite, kill_under_load, unplug,
-};
-use causeway_vm::{Daemon, Error, Result};
-use std::time::{Duration, Instant};
+use causeway_vm::rdma::{self, Group, Outcome, Pair, Programs, Step, Steps, Suite, unplug};
+use causeway_vm::{Error, Result};
+use std::time::Instant;
 
 /// Selects steps by name.
 const STEPS: &str = "CAUSEWAY_RDMA_STEPS";
-/// Name of the step that fails when a daemon or guests do not start, also after a kill.
-const BOOT: &str = "boot";
+/// Name of the step that fails when a daemon or guests do not start.
+pub const BOOT: &str = "boot";
 /// Guests of the part [`Part::Four`].
 const FOUR: u8 = 4;
-/// Messages of an exchange during which causewayd is killed, in each direction.
-const MESSAGES: u32 = 15_000;
-/// Time of traffic between two kills.
-const PAUSE: Duration = Duration::from_millis(200);
-/// Most kills in an exchange.
-const KILLS_PER_EXCHANGE: u32 = 50;
-/// Exchanges without a kill after which the part gives up.
-const IDLE_EXCHANGES_MAX: u32 = 5;
 
 /// A part of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,23 +86,14 @@ impl Unit {
     pub fn run(&self, store: &Store, options: &Options) -> Result<Record> {
         rdma::fetch(self.suite, self.part.programs())?;
         let start = Instant::now();
+        let no_boot = |why| Record { steps: vec![failed(BOOT, &why, start)], ..Record::default() };
         let record = match self.part {
-            Part::Verbs => self.two(verbs_steps),
-            Part::Mpi => self.two(mpi_steps),
-            Part::Four => self.four(),
-            Part::Unplug => Ok(self.unplug()),
-            Part::Kills => self.kills(store, options),
+            Part::Verbs => self.two(verbs_steps).unwrap_or_else(no_boot),
+            Part::Mpi => self.two(mpi_steps).unwrap_or_else(no_boot),
+            Part::Four => self.four().unwrap_or_else(no_boot),
+            Part::Unplug => self.unplug(),
+            Part::Kills => kills::run(self, store, options)?,
         };
-        let record = record.unwrap_or_else(|why| {
-            let step = failed(BOOT, &why, start);
-            println!("{}", step.report());
-            // The kills before the failure count.
-            let known = store.load(self).filter(|_| self.part == Part::Kills);
-            let mut record = known.unwrap_or_default();
-            record.steps.retain(|step| step.name != BOOT);
-            record.steps.push(step);
-            record
-        });
         let record = match store.load(self) {
             // A selection of steps replaces their results.
             Some(known) if std::env::var_os(STEPS).is_some() => known.with(record),
@@ -150,62 +129,8 @@ impl Unit {
             Ok(()) => passed(name, start),
             Err(why) => failed(name, &why, start),
         };
-        println!("{}", step.report());
         Record { steps: vec![step], ..Record::default() }
     }
-
-    /// Kills causewayd until the wanted number is reached. After a failed exchange, fresh guests
-    /// boot.
-    fn kills(&self, store: &Store, options: &Options) -> Result<Record> {
-        let known = if options.fresh { None } else { store.load(self) };
-        let mut record = known.unwrap_or_default();
-        // Guests that did not boot are tried again.
-        record.steps.retain(|step| step.name != BOOT);
-        let (mut tally, mut idle) = (record.kills.unwrap_or_default(), 0);
-        let mut bed = None;
-        while tally.count < options.kills && idle < IDLE_EXCHANGES_MAX {
-            let (daemon, pair) = match &mut bed {
-                Some(bed) => bed,
-                none => none.insert(boot_in_memory(self.suite)?),
-            };
-            record.guests = pair.describe();
-            let left = options.kills.saturating_sub(tally.count);
-            let kills = left.min(KILLS_PER_EXCHANGE);
-            let events = tally.exchanges % 2 == 1;
-            let load = Load { messages: MESSAGES, events, kills, pause: PAUSE };
-            let start = Instant::now();
-            let (kills, result) = kill_under_load(daemon, &pair.guests, load)?;
-            idle = if kills == 0 { idle.saturating_add(1) } else { 0 };
-            tally.exchanges = tally.exchanges.saturating_add(1);
-            tally.count = tally.count.saturating_add(kills);
-            match result {
-                Ok(()) => tally.without_error = tally.without_error.saturating_add(kills),
-                Err(why) => {
-                    let name = format!("exchange {} with {kills} kills", tally.exchanges);
-                    let step = failed(&name, &why, start);
-                    println!("{}", step.report());
-                    record.steps.push(step);
-                    bed = None;
-                }
-            }
-            println!(
-                "{} of {} kills, {} without an error",
-                tally.count, options.kills, tally.without_error
-            );
-            record.kills = Some(tally);
-            store.save(self, &record)?;
-        }
-        Ok(record)
-    }
-}
-
-/// Boots two guests on a daemon with its records in memory. The caller must drop the guests first.
-fn boot_in_memory(suite: Suite) -> Result<(Daemon, Pair)> {
-    let setup = Setup { in_memory: true, ..Pair::setup() };
-    let mut pair = Pair::on(Daemon::with(setup)?, suite, Programs::Verbs)?;
-    let daemon = pair.daemon.take();
-    let none = || Error::Traffic { what: "the guests have no daemon".into() };
-    Ok((daemon.ok_or_else(none)?, pair))
 }
 
 fn verbs_steps(steps: &mut Steps) {
@@ -227,11 +152,16 @@ fn mpi_steps(steps: &mut Steps) {
 }
 
 fn passed(name: &str, start: Instant) -> Step {
-    let seconds = start.elapsed().as_secs_f32();
-    Step { name: name.into(), outcome: Outcome::Passed, seconds }
+    ended(name, Outcome::Passed, start)
 }
 
-fn failed(name: &str, why: &Error, start: Instant) -> Step {
-    let outcome = Outcome::Failed(why.to_string());
-    Step { name: name.into(), outcome, seconds: start.elapsed().as_secs_f32() }
+/// Returns a step that failed, and prints it.
+pub fn failed(name: &str, why: &Error, start: Instant) -> Step {
+    ended(name, Outcome::Failed(why.to_string()), start)
+}
+
+fn ended(name: &str, outcome: Outcome, start: Instant) -> Step {
+    let step = Step { name: name.into(), outcome, seconds: start.elapsed().as_secs_f32() };
+    println!("{}", step.report());
+    step
 }

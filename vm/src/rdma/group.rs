@@ -58,9 +58,9 @@ impl Group {
         format!("Linux {}, {}", self.machine.image.kernel.release, self.machine.describe())
     }
 
-    /// Runs `act` for each two guests, in rounds in which each guest has one partner: all exchanges
-    /// of a round run at once. The number of guests must be a power of two; otherwise some pairs
-    /// are left out.
+    /// Runs `act` for each two guests, in rounds in which each guest has at most one partner: all
+    /// exchanges of a round run at once. In each round every guest has a partner if the number of
+    /// guests is a power of two.
     ///
     /// # Errors
     /// The errors of all exchanges of the first round that has any.
@@ -69,9 +69,8 @@ impl Group {
         F: Fn(&RdmaGuest, &RdmaGuest) -> Result<()> + Sync,
     {
         let guests = &self.guests;
-        for round in 1..guests.len() {
+        for pairs in rounds(guests.len()) {
             let errors: Vec<String> = thread::scope(|scope| {
-                let pairs = pairs(guests.len(), round);
                 let runs = pairs.into_iter().filter_map(|(at, from)| {
                     let (at, from) = (guests.get(at)?, guests.get(from)?);
                     let act = &act;
@@ -114,9 +113,13 @@ fn port(number: u8) -> String {
     format!("hca{number}")
 }
 
-/// Returns the pairs of a round, each as (lower index, higher index).
-fn pairs(count: usize, round: usize) -> Vec<(usize, usize)> {
-    (0..count).map(|at| (at, at ^ round)).filter(|(at, from)| at < from).collect()
+/// Returns the pairs of each round, each as (lower index, higher index).
+fn rounds(count: usize) -> impl Iterator<Item = Vec<(usize, usize)>> {
+    // The indices of a pair differ by the same bits as the number of its round.
+    (1..count.next_power_of_two()).map(move |round| {
+        let pairs = (0..count).map(|at| (at, at ^ round));
+        pairs.filter(|&(at, from)| at < from && from < count).collect()
+    })
 }
 
 /// Returns the error of an exchange that ran in a thread.
@@ -130,16 +133,27 @@ fn failure(joined: thread::Result<Result<()>>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn rdma_group_meets_each_pair_once() {
-        let mut met: Vec<_> = (1..4).flat_map(|round| pairs(4, round)).collect();
-        met.sort_unstable();
-        assert_eq!(met, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
-        for round in 1..4 {
-            let mut busy: Vec<_> = pairs(4, round).into_iter().flat_map(|(a, b)| [a, b]).collect();
-            busy.sort_unstable();
-            assert_eq!(busy, [0, 1, 2, 3]);
+        for count in 0..=9 {
+            let mut met: Vec<_> = rounds(count).flatten().collect();
+            met.sort_unstable();
+            let all = (0..count).flat_map(|at| (at + 1..count).map(move |from| (at, from)));
+            assert_eq!(met, all.collect::<Vec<_>>(), "{count} guests");
+        }
+    }
+
+    #[test]
+    fn rdma_group_gives_each_guest_one_partner_in_a_round() {
+        for (count, all_busy) in [(3, false), (4, true), (6, false), (8, true)] {
+            for pairs in rounds(count) {
+                let guests: Vec<_> = pairs.iter().flat_map(|(at, from)| [at, from]).collect();
+                let busy: BTreeSet<_> = guests.iter().collect();
+                assert_eq!(busy.len(), guests.len(), "{count} guests: {pairs:?}");
+                assert!(!all_busy || busy.len() == count, "{count} guests: {pairs:?}");
+            }
         }
     }
 }

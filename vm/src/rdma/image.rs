@@ -14,7 +14,7 @@
 use crate::accel::Accelerator;
 use crate::cpio::Archive;
 use crate::error::{Error, Result};
-use crate::image::{Image, busybox, older};
+use crate::image::{Image, busybox, renew};
 use crate::kernel::{self, Kernel};
 use crate::machine::{Engine, Machine};
 use crate::qemu::Qemu;
@@ -161,17 +161,10 @@ fn prepare(dir: &Path, programs: Programs) -> Result<Image> {
     let busybox = busybox()?;
     let initramfs = dir.join(programs.image()).with_extension("cpio");
     let recipe = format!("{BOOT_MODULES:?} {MODULE_SETS:?} {ALTERNATIVES:?}\n");
-    let recipe_file = initramfs.with_extension("recipe");
-    let is_current = fs::read_to_string(&recipe_file).is_ok_and(|known| known == recipe);
-    if !is_current || older(&initramfs, &[&tool, &busybox, &dir.join(programs.marker())]) {
+    renew(&initramfs, &recipe, &[&tool, &busybox, &dir.join(programs.marker())], || {
         let roots: Vec<_> = programs.folders().iter().map(|folder| dir.join(folder)).collect();
-        let bytes = assemble(&kernel, &roots, &tool, &busybox)?;
-        let new = initramfs.with_extension("new");
-        fs::write(&new, bytes)
-            .and_then(|()| fs::rename(&new, &initramfs))
-            .and_then(|()| fs::write(&recipe_file, recipe))
-            .map_err(Error::io(format!("write {}", initramfs.display())))?;
-    }
+        assemble(&kernel, &roots, &tool, &busybox)
+    })?;
     Ok(Image { kernel, initramfs, _folder: None })
 }
 

@@ -136,6 +136,12 @@ impl Pair {
         format!("Linux {}, {}", self.machine.image.kernel.release, self.machine.describe())
     }
 
+    /// Returns the short name of the guests' engine, as [`Machine::word`].
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        self.machine.word()
+    }
+
     /// Returns the last lines of the daemon's log; empty without a daemon.
     #[must_use]
     pub fn log(&self) -> String {

@@ -1,9 +1,11 @@
 //! A virtio device driven by hand: the caller controls every register and every ring byte.
 //!
-//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers.
-//! Larger numbers of queues, descriptors and buffers are not checked: some accesses panic, others
-//! reach other pages. No interrupt is taken: the caller polls the used ring. A device that does not
-//! reset within 10 s is an error. [`rings`](super::rings), [`net`](super::net) and
+//! Three queues have pages of their own (64 descriptors each), and 40 further pages are buffers. A
+//! descriptor or byte beyond its page is an error; the number of a further queue panics, or reaches
+//! the pages of buffers. No interrupt is taken: the caller polls the used ring. A device that does
+//! not reset within 10 s is an error. The drop of a [`Device`] resets the device before its pages
+//! are freed, also after an error of a case; a device that does not reset loses its access to
+//! memory (bus mastering). [`rings`](super::rings), [`net`](super::net) and
 //! [`vsock`](super::vsock) drive it, in the main thread of the process.
 
 use super::pages::Pages;
@@ -63,7 +65,7 @@ pub struct Layout {
     pub used: u64,
 }
 
-/// The device and its memory.
+/// The device and its memory. The drop resets the device.
 #[derive(Debug)]
 pub struct Device {
     /// The device's registers.
@@ -82,8 +84,11 @@ impl Device {
     /// # Errors
     /// When no memory with a known physical address is available.
     pub fn new(pci: Pci) -> io::Result<Self> {
-        let pages = Pages::new(BUFFERS + BUFFER_COUNT)?;
-        Ok(Self { pci, pages, available: [0; QUEUES], doorbell_offsets: [0; QUEUES] })
+        Ok(Self::on(pci, Pages::new(BUFFERS + BUFFER_COUNT)?))
+    }
+
+    fn on(pci: Pci, pages: Pages) -> Self {
+        Self { pci, pages, available: [0; QUEUES], doorbell_offsets: [0; QUEUES] }
     }
 
     /// Sets the status register.
@@ -281,6 +286,17 @@ impl Device {
     }
 }
 
+impl Drop for Device {
+    /// Ends the device's access to the pages, which are freed next. Errors are printed.
+    fn drop(&mut self) {
+        let Err(error) = self.reset() else { return };
+        eprintln!("causeway-guest: cannot reset the device: {error}; disabling its bus mastering");
+        if let Err(error) = self.pci.master(false) {
+            eprintln!("causeway-guest: cannot disable bus mastering: {error}");
+        }
+    }
+}
+
 /// Encodes a descriptor.
 #[must_use]
 pub fn descriptor(addr: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
@@ -290,4 +306,19 @@ pub fn descriptor(addr: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
     bytes[12..14].copy_from_slice(&flags.to_le_bytes());
     bytes[14..].copy_from_slice(&next.to_le_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_device_is_reset_by_its_drop() {
+        let (pci, last) = Pci::on_a_file();
+        let mut device = Device::on(pci, Pages::without_addresses(BUFFERS));
+        device.status(RUNNING).unwrap();
+        assert_eq!(last(), (register::STATUS, RUNNING));
+        drop(device);
+        assert_eq!(last(), (register::STATUS, 0));
+    }
 }

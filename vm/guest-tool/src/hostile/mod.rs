@@ -85,8 +85,8 @@ fn run_kind<K: Kind>(case: &str, peer: &str) -> io::Result<Verdict> {
 /// Runs a case on the guest's device of a kind (`net` or `vsock`).
 ///
 /// `peer` is the MAC address of a port that echoes frames, or the CID of a port that accepts
-/// connections at port 9000. The case `none` has no violation. The device is reset at the end, but
-/// not after an error.
+/// connections at port 9000. The case `none` has no violation. The device is reset at the end, also
+/// after an error.
 ///
 /// # Errors
 /// When there is no such device or case, or the device does not work again.
@@ -94,12 +94,12 @@ pub fn run(kind: &str, case: &str, peer: &str) -> io::Result<Verdict> {
     match kind {
         "net" => run_kind::<net::Net>(case, peer),
         "vsock" => run_kind::<vsock::Vsock>(case, peer),
-        _ => Err(io::Error::other(format!("there are no cases for {kind}"))),
+        _ => Err(unknown(kind)),
     }
 }
 
 /// Commits a violation of the socket device from which its port does not recover, and does not
-/// check for recovery. Takes the cases of socket devices only; the device is not reset.
+/// check for recovery. Takes the cases of socket devices only; the device is reset at the end.
 ///
 /// # Errors
 /// When there is no such device or case, or the case fails.
@@ -111,14 +111,18 @@ pub fn last(case: &str, peer: &str) -> io::Result<()> {
     kind.settle(&mut device).map(drop)
 }
 
-/// Returns the device of a kind to the kernel's driver: the network device for `net`, else the
-/// socket device.
+/// Returns the device of a kind (`net` or `vsock`) to the kernel's driver.
 ///
 /// # Errors
-/// When there is no such device or the driver does not bind.
+/// When there is no such kind or device, or the driver does not bind.
 pub fn rebind(kind: &str) -> io::Result<()> {
-    pci::rebind(match kind {
-        "net" => net::Net::NUMBERS,
-        _ => vsock::Vsock::NUMBERS,
-    })
+    match kind {
+        "net" => pci::rebind(net::Net::NUMBERS),
+        "vsock" => pci::rebind(vsock::Vsock::NUMBERS),
+        _ => Err(unknown(kind)),
+    }
+}
+
+fn unknown(kind: &str) -> io::Error {
+    io::Error::other(format!("there is no kind {kind}: the kinds are net and vsock"))
 }

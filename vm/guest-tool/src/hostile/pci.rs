@@ -96,6 +96,32 @@ impl Pci {
         Ok(pci)
     }
 
+    /// Returns a device with a plain file as its configuration space, and a function that reads the
+    /// offset and the value of the last access to a register.
+    #[cfg(test)]
+    pub fn on_a_file() -> (Self, impl Fn() -> (u32, u8)) {
+        const WINDOW: u64 = 0x40;
+        let path = std::env::temp_dir().join(format!("causeway-pci-{}", std::process::id()));
+        let config = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        config.set_len(256).unwrap();
+        let places = vec![Place { kind: Part::Common as u8, bar: 0, offset: 0 }];
+        let pci = Self {
+            config: config.try_clone().unwrap(),
+            places,
+            window: WINDOW,
+            selected: None,
+            notify_step: 0,
+        };
+        let last = move || {
+            let (mut at, mut value) = ([0; 4], [0]);
+            config.read_exact_at(&mut at, WINDOW + 8).unwrap();
+            config.read_exact_at(&mut value, WINDOW + 16).unwrap();
+            (u32::from_le_bytes(at), value[0])
+        };
+        (pci, last)
+    }
+
     fn byte(&self, at: u64) -> io::Result<u8> {
         let mut byte = [0];
         self.config.read_exact_at(&mut byte, at)?;
