@@ -25,9 +25,9 @@ pub fn config(data: &[u8]) {
     let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
         state_dir: Some("/var/lib/causeway".into()),
-        underlay: |_| None,
+        underlay: Some(|_| None),
         kinds: &causeway_model::port::KINDS,
-        sections: &[],
+        sections: REGISTERED.sections,
     };
     let path = Path::new("causeway.toml");
     match Config::parse(path, source, &around) {
@@ -111,7 +111,7 @@ pub fn control(data: &[u8]) {
     let model = Model::default();
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
-        sections: &[],
+        sections: REGISTERED.sections,
         nouns: REGISTERED.nouns,
         started: Instant::now(),
         run_dir: "/run/causeway".into(),

@@ -23,14 +23,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_model::Name;
-use causeway_model::commands::{links, routes};
-use causeway_model::{Answer, Command, CommandError, PortState, PortView, TypedRequest};
-use causeway_model::{FileMode, PortSpec, RouteSpec, SocketPermissions, message_socket, schema};
+use causeway_model::{
+    Answer, Command, CommandError, PortState, PortView, SectionDefinition, SectionOrder,
+    ServiceRequest, ServiceResponse, TableContext, TableReader, TypedRequest,
+};
+use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket, schema};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
-use crate::config::{Config, ConfigObject};
+use crate::config::Config;
+use crate::plan::SectionObject;
 use crate::sandbox::add_remedy;
 use causeway_model::draft::host;
 
@@ -64,32 +67,46 @@ pub fn ask<T: TypedRequest>(
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Adds the objects of a configuration to an empty fabric: groups, rules, routes, ports, links, and
-/// the tables of sections that services registered.
+/// Executes an erased command of a service and waits for its answer.
 ///
-/// Rules and routes are in force before the first port is opened: `further` are routes that follow
-/// later, such as those of a file of VNET commands. Routes are completed at the end, when their
-/// ports and links exist.
+/// # Errors
+/// The service refuses the command, or no service of `fabric` has it.
+pub fn ask_service(
+    fabric: &(impl FabricControl + ?Sized),
+    request: ServiceRequest,
+) -> Result<ServiceResponse, CommandError> {
+    match fabric.call(Command::Service(request))? {
+        Answer::Service(response) => Ok(response),
+        other => Err(CommandError::Host(format!("a service's command got {other:?}"))),
+    }
+}
+
+/// Adds the objects of a configuration to an empty fabric: groups, rules, ports, and the tables of
+/// sections that services registered, in the order of [`SectionOrder`].
 ///
-/// `before_ports` is called when groups and rules are there and routes are in force, before the
-/// first port is opened. `stops` is called before each port and link; if it returns true, the
-/// remaining objects are left out and the function returns `Ok`. Links that cannot be opened yet
-/// stay down and are retried; names of peers are resolved in the background.
+/// Rules and policies are in force before the first port is opened: `further` are requests for
+/// policies that follow later, such as the routes of a file of VNET commands. Policies are completed
+/// when their ports and paths exist.
+///
+/// `before_ports` is called when groups and rules are there and policies are in force, before the
+/// first port is opened. `stops` is called before each port and path; if it returns true, the
+/// remaining objects are left out and the function returns `Ok`. Objects that cannot work yet, such
+/// as links that cannot be opened, are kept and retried; names of peers are resolved in the
+/// background.
 ///
 /// # Errors
 /// The first refusal; objects added before it remain.
 pub fn apply(
     fabric: &dyn FabricControl,
     config: &Config,
-    further: &[RouteSpec],
+    further: Vec<ServiceRequest>,
     before_ports: &dyn Fn(),
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
-    let key_file = &config.daemon.key_file;
-    let drafts =
-        config.links.iter().map(|link| link.clone().into_spec(key_file, host::resolve_later));
-    let specs: Result<Vec<_>, _> = drafts.collect();
-    let specs = specs.map_err(|error| CommandError::Invalid(error.to_string()))?;
+    let cx = TableContext { key_file: &config.daemon.key_file, resolve: host::resolve_later };
+    let complete = config.objects.iter().map(|object| SectionObject::of_config(object, cx));
+    let mut objects: Vec<_> = complete.collect::<Result<_, _>>().map_err(CommandError::Invalid)?;
+    objects.sort_by_key(|object| object.section.order);
     for group in &config.groups {
         fabric.call(Command::GroupAdd(group.clone()))?;
     }
@@ -97,8 +114,13 @@ pub fn apply(
     for rule in &config.rules {
         fabric.call(Command::RuleAdd { index: None, rule: rule.clone() })?;
     }
-    for route in config.routes.iter().chain(further) {
-        ask(fabric, routes::Prepare(route.clone()))?;
+    for object in &objects {
+        if let Some(prepare) = object.section.requests.prepare {
+            send(fabric, object, prepare)?;
+        }
+    }
+    for request in further {
+        ask_service(fabric, request)?;
     }
     before_ports();
     for port in &config.ports {
@@ -107,33 +129,38 @@ pub fn apply(
         }
         fabric.call(Command::PortAdd(port.clone()))?;
     }
-    for link in specs {
-        if stops() {
+    for object in &objects {
+        if object.section.order == SectionOrder::Path && stops() {
             return Ok(());
         }
-        ask(fabric, links::Keep(Box::new(link)))?;
-    }
-    for route in &config.routes {
-        ask(fabric, routes::Add(route.clone()))?;
-    }
-    for ConfigObject { section, values } in &config.objects {
-        let request = (section.read)(values)
-            .map_err(|problems| CommandError::Invalid(schema::joined(section.title, &problems)))?;
-        fabric.call(Command::Service(request))?;
+        send(fabric, object, object.section.requests.keep.unwrap_or(object.section.read))?;
     }
     Ok(())
 }
 
-/// Closes every link and port, so that peers are notified and no socket file remains. A failed
-/// deletion is logged, and the next object follows; if the links or the ports cannot be listed,
-/// they stay open, without a log line.
-pub fn close_all(fabric: &dyn FabricControl) {
-    close(fabric, |_| true);
+/// Sends a request about an object of a section.
+fn send(
+    fabric: &dyn FabricControl,
+    object: &SectionObject,
+    read: TableReader,
+) -> Result<(), CommandError> {
+    let request = read(&object.complete).map_err(|problems| {
+        CommandError::Invalid(schema::joined(object.section.title, &problems))
+    })?;
+    ask_service(fabric, request).map(drop)
 }
 
-/// Closes every link, and every port that is neither held nor resumed by its processes.
-pub fn close_all_but_held(fabric: &dyn FabricControl) {
-    close(fabric, |port| !is_kept(fabric, port));
+/// Closes the objects of `sections` and every port, so that peers are notified and no socket file
+/// remains. A failed deletion is logged, and the next object follows; if objects or ports cannot be
+/// listed, they stay open, without a log line.
+pub fn close_all(fabric: &dyn FabricControl, sections: &[SectionDefinition]) {
+    close(fabric, sections, |_| true);
+}
+
+/// Closes the objects of `sections`, and every port that is neither held nor resumed by its
+/// processes.
+pub fn close_all_but_held(fabric: &dyn FabricControl, sections: &[SectionDefinition]) {
+    close(fabric, sections, |port| !is_kept(fabric, port));
 }
 
 /// Returns whether a port is left as it is at a stop: its frontend is held, or its processes resume
@@ -155,17 +182,14 @@ pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     }
 }
 
-/// Closes every link, then the ports that `wanted` selects.
-fn close(fabric: &dyn FabricControl, wanted: impl Fn(&PortView) -> bool) {
-    if let Ok(all) = ask(fabric, links::List) {
-        for link in all {
-            if let Err(error) = ask(fabric, links::Delete(link.spec.name.clone())) {
-                log::warn!(
-                    link:% = link.spec.name, error:% = error;
-                    "cannot close a link: its peer is not notified"
-                );
-            }
-        }
+/// Closes the objects of `sections`, then the ports that `wanted` selects.
+fn close(
+    fabric: &dyn FabricControl,
+    sections: &[SectionDefinition],
+    wanted: impl Fn(&PortView) -> bool,
+) {
+    for close in sections.iter().filter_map(|section| section.requests.close) {
+        close(&|request| ask_service(fabric, request));
     }
     let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
     for port in ports.into_iter().filter(|port| wanted(port)) {

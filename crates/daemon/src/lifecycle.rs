@@ -33,15 +33,13 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
 use causeway_http::HttpServer;
-use causeway_model::commands::links;
-use causeway_model::draft::LinkDraft;
-use causeway_model::{LinkSpec, Name, RouteSpec};
+use causeway_model::{Name, SectionDefinition, ServiceRequest};
 
 use crate::accounts::group_id;
 use crate::api::{self, ApiContext};
 use crate::config::{Config, DaemonConfig};
 use crate::fabric::{
-    FabricControl, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
+    FabricControl, SocketOwner, apply, ask_service, close_all, close_all_but_held, has_held_guests,
 };
 use crate::held_ports::{HeldPortsFabric, HolderStarter};
 use crate::http::server::{ControlServer, RequestHandler};
@@ -58,10 +56,9 @@ use crate::services::Registered;
 use crate::stop::{StopRequest, terminate};
 use crate::vnet;
 use crate::vnet::password::Password;
-use crate::vnet::plan::GroupState;
 use crate::vnet::server::SessionTimeouts;
 use crate::vnet::session::SessionContext;
-use causeway_model::draft::host::{resolve, resolve_later};
+use causeway_model::draft::host::resolve;
 use causeway_model::draft::mac::warn_without_identity;
 use causeway_model::settings::{ControlSettings, HoldPolicy, MetricsSettings};
 
@@ -178,7 +175,7 @@ impl Daemon {
                 self.fail_with_held_ports(&*fabric, &error);
             }
             Err(error) => {
-                close_all(&*fabric);
+                close_all(&*fabric, self.registered.sections);
                 held_ports.release_all();
                 return Err(error);
             }
@@ -189,7 +186,7 @@ impl Daemon {
         let mut server = self.start_server(kept.clone(), about)?;
         start_watchdog(&fabric, &manager)?;
         self.report_ready(&manager);
-        wait(&mut self.signals, &*fabric);
+        wait(&mut self.signals, &*fabric, self.registered.sections);
         manager.send("STOPPING=1");
         server.stop();
         if self.stop.is_asked() {
@@ -207,7 +204,7 @@ impl Daemon {
         if keeps {
             self.exit_with_held_ports(&*fabric);
         }
-        close_all(&*fabric);
+        close_all(&*fabric, self.registered.sections);
         held_ports.release_all();
         Ok(())
     }
@@ -247,7 +244,7 @@ impl Daemon {
 
     /// Ends a process whose start failed, and leaves held ports to the holder.
     fn fail_with_held_ports(self, fabric: &dyn FabricControl, error: &StartError) -> ! {
-        close_all_but_held(fabric);
+        close_all_but_held(fabric, self.registered.sections);
         eprintln!("causewayd: {error}");
         eprintln!(
             "causewayd: guests of held ports stay connected to causeway-holder (pid {}) until \
@@ -261,7 +258,7 @@ impl Daemon {
 
     /// Ends a stopped process, and leaves held ports to the holder.
     fn exit_with_held_ports(self, fabric: &dyn FabricControl) -> ! {
-        close_all_but_held(fabric);
+        close_all_but_held(fabric, self.registered.sections);
         log::info!(
             "guests of held ports stay connected until the next causewayd; causeway shutdown \
              --release disconnects them"
@@ -284,8 +281,8 @@ impl Daemon {
         let stops = || self.stopping.load(Ordering::Relaxed);
         let fabric = &kept.of_file();
         let file = self.read_vnet_file()?;
-        let later = file.as_ref().map(|file| self.routes_of(file)).unwrap_or_default();
-        apply(fabric, &self.config, &later, &|| kept.restore_before_ports(), &stops)?;
+        let later = file.as_ref().map(|file| self.policies_of(file)).unwrap_or_default();
+        apply(fabric, &self.config, later, &|| kept.restore_before_ports(), &stops)?;
         if let Some(VnetFile { group, shown, text }) = file.filter(|_| !stops()) {
             let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
             let changes = script.execute(fabric)?;
@@ -311,15 +308,10 @@ impl Daemon {
         Ok(Some(VnetFile { group, shown, text }))
     }
 
-    /// Returns the routes that a VNET file adds to those of the configuration; none of a wrong
-    /// file, which ends the start later.
-    fn routes_of(&self, file: &VnetFile<'_>) -> Vec<RouteSpec> {
-        let Config { daemon, ports, links, routes, .. } = &self.config;
-        let spec = |link: &LinkDraft| link.clone().into_spec(&daemon.key_file, resolve_later).ok();
-        let links: Vec<LinkSpec> = links.iter().filter_map(spec).collect();
-        let world = GroupState::before_start(file.group, resolve, (ports, &links, routes));
-        let script = vnet::file::check_lines(world, &file.shown, &file.text);
-        script.map(|script| script.routes()).unwrap_or_default()
+    /// Returns the requests that put the policies of a VNET file in force; none of a wrong file,
+    /// which ends the start later.
+    fn policies_of(&self, file: &VnetFile<'_>) -> Vec<ServiceRequest> {
+        vnet::file::policies(&self.config, (file.group, resolve), &file.shown, &file.text)
     }
 
     /// Starts the server of the VNET language, if the configuration has one.
@@ -446,19 +438,22 @@ fn catch_signals() -> std::io::Result<(Signals, Arc<AtomicBool>)> {
     Ok((Signals::new([SIGTERM, SIGINT, SIGHUP])?, stopping))
 }
 
-/// Waits for SIGTERM or SIGINT; SIGHUP reloads keys and certificates of links.
-fn wait(signals: &mut Signals, fabric: &dyn FabricControl) {
+/// Waits for SIGTERM or SIGINT; at SIGHUP the objects of `sections` read keys and certificates again.
+fn wait(signals: &mut Signals, fabric: &dyn FabricControl, sections: &[SectionDefinition]) {
     for signal in signals.forever() {
         if signal == SIGHUP {
             log::info!(
-                "SIGHUP: links read keys and certificates again; use causeway apply to change the \
+                "SIGHUP: keys and certificates are read again; use causeway apply to change the \
                  configuration"
             );
-            if let Err(error) = ask(fabric, links::Reload) {
-                log::warn!(
-                    error:% = error;
-                    "keys and certificates were not read again: links keep the previous ones"
-                );
+            for section in sections {
+                let Some(reload) = section.requests.reload else { continue };
+                if let Err(error) = reload(&|request| ask_service(fabric, request)) {
+                    log::warn!(
+                        section = section.name, error:% = error;
+                        "keys and certificates were not read again: the previous ones stay in use"
+                    );
+                }
             }
             continue;
         }

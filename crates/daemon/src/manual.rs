@@ -9,11 +9,10 @@
 //! [`crate::run`] calls [`configuration_page`] on the main thread and prints the text. The function
 //! reads no file and cannot fail.
 
-use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::PORT_FIELDS;
 use causeway_model::schema::{Field, FieldInfo, TypeInfo, ValueType};
 use causeway_model::settings::{CONTROL_FIELDS, DAEMON_FIELDS, DISPATCH_FIELDS, METRICS_FIELDS};
-use causeway_model::{GROUP_FIELDS, ROUTE_FIELDS, RULE_FIELDS};
+use causeway_model::{GROUP_FIELDS, RULE_FIELDS};
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::config::CONFIG_DEFAULT;
@@ -70,11 +69,8 @@ pub fn configuration_page(registered: Registered) -> String {
     }
     let about = "Accepts or rejects socket connects. The first matching rule decides.";
     table(&mut page, "[[rule]]", about, RULE_FIELDS);
-    table(&mut page, "[[link]]", "A path to another host.", LINK_FIELDS);
-    let about = "Sends frames to a port or link, before learnt addresses.";
-    table(&mut page, "[[route]]", about, ROUTE_FIELDS);
     for section in registered.sections {
-        table(&mut page, section.title, "", section.fields);
+        table(&mut page, section.title, section.about, section.fields);
     }
     heading(&mut page, "EXAMPLES");
     page.control("nf", []);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::thread;
 
 use causeway_fabric::{Fabric, Options, ServiceRegistration};
+use causeway_model::SectionOrder;
 
 use crate::accounts;
 use crate::args::{Args, ManualPage};
@@ -60,9 +61,6 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
         return print(config.to_toml().as_bytes());
     }
     if args.check_config {
-        let Config { groups, ports, rules, links, routes, .. } = &config;
-        let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
-        let (links, routes) = (links.len(), routes.len());
         let file = args.config.display();
         let HostFindings { errors, warnings } = config.check_host();
         for warning in warnings {
@@ -72,10 +70,7 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
             let text = errors.join("\n");
             return Err(format!("the configuration cannot be used on this host\n{text}").into());
         }
-        let text = format!(
-            "{file}: ok: {groups} groups, {ports} ports, {rules} rules, {links} links, {routes} \
-             routes\n"
-        );
+        let text = format!("{file}: ok: {}\n", counts(&config, registered));
         return print(text.as_bytes());
     }
     make_dirs(&config)?;
@@ -93,6 +88,18 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
     }
     let options = StartOptions { config_file, is_ephemeral: args.ephemeral };
     serve(config, (services, registered), (args.keep, options), sandbox, starter)
+}
+
+/// Returns the numbers of the objects of a configuration that belong to its groups.
+fn counts(config: &Config, registered: Registered) -> String {
+    let Config { groups, ports, rules, objects, .. } = config;
+    let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
+    let mut text = format!("{groups} groups, {ports} ports, {rules} rules");
+    for section in registered.sections.iter().filter(|one| one.order != SectionOrder::Last) {
+        let count = objects.iter().filter(|object| object.section == section).count();
+        text.push_str(&format!(", {count} {}s", section.name));
+    }
+    text
 }
 
 /// Looks up the users and groups that the configuration file names; unknown names are reported
@@ -119,7 +126,7 @@ fn serve(
     starter: HolderStarter,
 ) -> Result<(), StartError> {
     // Before the dispatchers, whose restrictions their own threads inherit.
-    causeway_link::io::names::start();
+    services.iter().filter_map(|service| service.start).for_each(|start| start());
     let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config, registered, start)?;
     let fabric = start_fabric(services, options, sandbox)?;

@@ -31,7 +31,7 @@ pub const SERVICES: &[ServiceRegistration] = &[
 pub struct Registered {
     /// Kinds of ports.
     pub kinds: &'static [&'static KindDefinition],
-    /// Sections of the configuration file.
+    /// Sections of the configuration file, in the order of [`SectionDefinition::order`].
     pub sections: &'static [SectionDefinition],
     /// Nouns of the control API.
     pub nouns: &'static [NounDefinition],
@@ -43,8 +43,9 @@ impl Registered {
     /// Collects the parts of `services`. The lists are allocated once, until the process ends.
     pub fn of(services: &[ServiceRegistration]) -> Self {
         let kinds: Vec<_> = services.iter().flat_map(|service| service.kinds).copied().collect();
-        let sections: Vec<_> =
+        let mut sections: Vec<_> =
             services.iter().flat_map(|service| service.sections).copied().collect();
+        sections.sort_by_key(|section: &SectionDefinition| section.order);
         let helps = Box::leak(Box::new(HelpTexts::of_services(services)));
         let nouns: Vec<_> = services.iter().flat_map(|service| service.nouns).copied().collect();
         Self { kinds: kinds.leak(), sections: sections.leak(), nouns: nouns.leak(), helps }

@@ -120,6 +120,18 @@ fn house_fabric_names_no_type_of_a_single_service() {
     assert_none(faults.collect());
 }
 
+/// The list of services is the only place of the daemon that names the service of links.
+#[test]
+fn house_daemon_names_no_section_of_a_service() {
+    let all = sources();
+    let faults =
+        all.iter().flat_map(|(name, text)| open::section_faults(name, text, &source::code(text)));
+    let list = "crates/daemon/src/services.rs: names causeway_link, which a section registers";
+    let (listed, others): (Vec<_>, Vec<_>) = faults.partition(|fault| fault == list);
+    assert_eq!(listed.len(), 1, "one line lists the service of links");
+    assert_none(others);
+}
+
 #[test]
 fn house_files_have_at_most_800_lines() {
     let all = sources();

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::config::{Config, ConfigContext};
 use causeway_daemon::fabric::{FabricControl, apply, ask};
-use causeway_daemon::plan::{FabricState, execute, plan, read_running};
+use causeway_daemon::plan::{FabricState, SectionObject, execute, plan, read_running};
 use causeway_daemon::services::{Registered, SERVICES};
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_mlx5_driver::{
     CompletionRing, Driver, EthernetInterface, EthernetOptions, Post, QueuePair, VfioBar,
 };
 use causeway_model::commands::routes;
-use causeway_model::{Answer, Command, CommandError};
+use causeway_model::draft::host::resolve_later;
+use causeway_model::{Answer, Command, CommandError, TableContext};
 use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::queue_pair::Service;
 use causeway_wire::mlx5::work_request::{DataSegment, RemoteAddressSegment, SendOpcode};
@@ -192,15 +193,22 @@ fn net(name: &str, mtu: u16) -> String {
 
 /// Returns the part of a configuration that can change.
 fn state(config: Config) -> FabricState {
-    let Config { groups, rules, ports, routes, .. } = config;
-    FabricState { groups, rules, ports, routes, ..FabricState::default() }
+    let Config { groups, rules, ports, objects, .. } = config;
+    let cx = TableContext { key_file: Path::new("/"), resolve: resolve_later };
+    let object = |object| SectionObject::of_config(object, cx).unwrap();
+    FabricState { groups, rules, ports, objects: objects.iter().map(object).collect() }
+}
+
+/// Returns the running state.
+fn running(fabric: &Probed) -> FabricState {
+    read_running(&fabric.handle, Registered::of(SERVICES).sections).unwrap()
 }
 
 #[test]
 fn start_serves_no_port_before_the_routes_of_its_group() {
     let fabric = Probed::new();
     let config = fabric.config(&(net("sink", 1500) + &denial("hca-0") + &denial("sink")));
-    apply(&fabric, &config, &[], &|| (), &|| false).unwrap();
+    apply(&fabric, &config, Vec::new(), &|| (), &|| false).unwrap();
     assert!(*fabric.probes.lock().unwrap() >= 3, "the guests sent before the last command");
     assert_eq!(*fabric.reached.lock().unwrap(), [""; 0]);
     let views = ask(&fabric, routes::List).unwrap();
@@ -211,7 +219,7 @@ fn start_serves_no_port_before_the_routes_of_its_group() {
 fn apply_keeps_routes_in_force_while_their_ports_are_replaced() {
     let fabric = Probed::new();
     let before = fabric.config(&(net("sink", 1500) + &denial("sink")));
-    apply(&fabric, &before, &[], &|| (), &|| false).unwrap();
+    apply(&fabric, &before, Vec::new(), &|| (), &|| false).unwrap();
     fabric.reached.lock().unwrap().clear();
     // The target of the route is replaced; then the route is; then its target is gone.
     for more in [
@@ -221,15 +229,15 @@ fn apply_keeps_routes_in_force_while_their_ports_are_replaced() {
         denial("hca-0"),
     ] {
         let wanted = state(fabric.config(&more));
-        let plan = plan(&read_running(&fabric.handle).unwrap(), &wanted);
+        let plan = plan(&running(&fabric), &wanted);
         let result = execute(&fabric, &plan);
         assert_eq!(result.failed, None);
-        assert_eq!(read_running(&fabric.handle).unwrap().routes, wanted.routes);
+        assert_eq!(running(&fabric).objects, wanted.objects);
     }
     assert_eq!(*fabric.reached.lock().unwrap(), [""; 0]);
     // Without the route the guests do reach each other.
     let nothing = state(fabric.config(""));
-    let all = plan(&read_running(&fabric.handle).unwrap(), &nothing);
+    let all = plan(&running(&fabric), &nothing);
     assert_eq!(execute(&fabric, &all).failed, None);
     let start = Instant::now();
     let reached =

@@ -87,6 +87,7 @@ mod request;
 mod resume;
 mod resume_link;
 pub mod route;
+mod section;
 mod service;
 mod spare_chains;
 mod spoofing;
@@ -117,5 +118,6 @@ pub const SERVICE: ServiceRegistration =
         .with_controller(|| Box::<control::EthernetController>::default())
         .with_capabilities(&[FORWARDS_FRAMES])
         .with_nouns(noun::NOUNS)
+        .with_sections(section::SECTIONS)
         .with_traces(TRACES)
         .with_counters(counters::TABLES);

@@ -58,6 +58,9 @@ pub struct ServiceRegistration {
     pub traces: &'static [TraceDefinition],
     /// Names and meanings of the service's counters.
     pub counters: &'static [CounterTable],
+    /// Called once, in the thread that starts the daemon and before the dispatchers are started,
+    /// for example to start threads without the dispatchers' restrictions.
+    pub start: Option<fn()>,
 }
 
 impl ServiceRegistration {
@@ -73,6 +76,7 @@ impl ServiceRegistration {
             sections: &[],
             traces: &[],
             counters: &[],
+            start: None,
         }
     }
 
@@ -116,5 +120,11 @@ impl ServiceRegistration {
     #[must_use]
     pub const fn with_counters(self, counters: &'static [CounterTable]) -> Self {
         Self { counters, ..self }
+    }
+
+    /// Sets the function that is called before the dispatchers are started.
+    #[must_use]
+    pub const fn with_start(self, start: fn()) -> Self {
+        Self { start: Some(start), ..self }
     }
 }

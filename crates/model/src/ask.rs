@@ -72,6 +72,11 @@ impl ServiceRequest {
         self.request.is::<T>()
     }
 
+    /// Returns the request, if it is a `T`.
+    pub fn get<T: TypedRequest>(&self) -> Option<&T> {
+        self.request.downcast_ref()
+    }
+
     /// Returns the request as a `T`.
     ///
     /// # Errors
@@ -96,6 +101,16 @@ impl ServiceResponse {
     /// Erases the type of the answer to a request of type `T`.
     pub fn new<T: TypedRequest>(answer: T::Answer) -> Self {
         Self(Box::new(answer))
+    }
+
+    /// Returns the answer to a request that has an empty answer.
+    pub fn done() -> Self {
+        Self(Box::new(()))
+    }
+
+    /// Returns the answer, if it has the type of the answer to a `T`.
+    pub fn get<T: TypedRequest>(&self) -> Option<&T::Answer> {
+        self.0.downcast_ref()
     }
 
     /// Returns the answer to a request of type `T`.

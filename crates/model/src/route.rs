@@ -159,6 +159,17 @@ table! {
     }
 }
 
+impl fmt::Display for RouteSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, source, destination, to, from } = self;
+        write!(f, "{group}: {source} > {destination}")?;
+        if let Some(from) = from {
+            write!(f, " from {from}")?;
+        }
+        write!(f, ", to {to}")
+    }
+}
+
 fn any_address() -> MacMatch {
     MacMatch::Any
 }

@@ -32,19 +32,17 @@ use causeway_model::{
 use crate::limits::{FORWARD_COUNTERS_MAX, FORWARD_REASON_BYTES_MAX, FORWARDER_TIME};
 
 /// The section of forwards.
-pub(crate) const SECTIONS: &[SectionDefinition] = &[SectionDefinition {
-    name: "forward",
-    title: "[[forward]]",
-    fields: FORWARD_FIELDS,
-    read: |values| ForwardSpec::read(values).map(|spec| ServiceRequest::new(Add(spec))),
-    list: Some(|ask| {
+pub(crate) const SECTIONS: &[SectionDefinition] =
+    &[SectionDefinition::new("forward", "[[forward]]", FORWARD_FIELDS, |values| {
+        ForwardSpec::read(values).map(|spec| ServiceRequest::new(Add(spec)))
+    })
+    .with_list(|ask| {
         let forwards = ask(ServiceRequest::new(List))?.take::<List>()?;
         Ok(forwards.iter().map(|view| values(&view.spec)).collect())
-    }),
-    delete: Some(|values| {
+    })
+    .with_delete(|values| {
         ForwardSpec::read(values).map(|spec| ServiceRequest::new(Delete(spec.name)))
-    }),
-}];
+    })];
 
 /// Counters of forwards.
 pub(crate) const COUNTERS: &[CounterDefinition] = &[

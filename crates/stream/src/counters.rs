@@ -73,7 +73,7 @@ const COUNTERS: &[CounterDefinition] = &[
     ("transmit_drop_foreign_sender_total", "Datagrams from other sockets than the peer's."),
     (
         "refused_connections_total",
-        "Connections that were refused because the port had a peer, or because its user may not attach.",
+        "Connections that were refused because the port had a peer, because their user may not attach, or because they came too fast.",
     ),
 ];
 

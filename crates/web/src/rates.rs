@@ -62,10 +62,13 @@ pub fn seconds_between(before: &InfoView, now: &InfoView) -> Option<f64> {
     (before.pid == now.pid && seconds > 0.0).then_some(seconds)
 }
 
-/// Returns whether a counter counts drops of frames or rejected connects, by its first word. Those
-/// of stream and datagram ports (`receive_drop_`, `transmit_drop_`) are not recognised.
+/// First words of counters of drops and rejected connects; the counters of stream and datagram ports
+/// name the direction first.
+const DROPS: [&str; 4] = ["drop_", "reject_", "receive_drop_", "transmit_drop_"];
+
+/// Returns whether a counter counts drops of frames or rejected connects, by its first words.
 pub fn is_drop(counter: &str) -> bool {
-    counter.starts_with("drop_") || counter.starts_with("reject_")
+    DROPS.iter().any(|words| counter.starts_with(words))
 }
 
 /// Returns the rates over `seconds`, which is positive. `before` is empty for a new object.
@@ -138,5 +141,15 @@ mod tests {
         let reasons: Vec<_> = found.iter().map(|d| (d.reason.as_str(), d.total, d.rate)).collect();
         assert_eq!(reasons, [("reject_c", 9, Some(4.5)), ("drop_a", 4, Some(1.0))]);
         assert_eq!(drops(None, &now)[0].rate, None);
+        // Counters of stream ports.
+        let now = counters(&[
+            ("receive_drop_no_room_total", 2),
+            ("transmit_drop_runt_total", 1),
+            ("receive_packets_total", 7),
+        ]);
+        let found = drops(None, &now);
+        let reasons: Vec<_> = found.iter().map(|d| (d.reason.as_str(), d.total)).collect();
+        assert_eq!(reasons, [("receive_drop_no_room", 2), ("transmit_drop_runt", 1)]);
+        assert_eq!(rates(&Counters::default(), &now, 1.0).drops, 3.0);
     }
 }

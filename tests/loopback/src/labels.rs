@@ -31,20 +31,18 @@ table! {
 }
 
 /// The section of labels.
-pub(crate) const SECTIONS: &[SectionDefinition] = &[SectionDefinition {
-    name: "label",
-    title: "[[label]]",
-    fields: LABEL_FIELDS,
-    read: |values| read_filled(LABEL_FIELDS, values).map(|label| ServiceRequest::new(Add(label))),
-    list: Some(|ask| {
+pub(crate) const SECTIONS: &[SectionDefinition] =
+    &[SectionDefinition::new("label", "[[label]]", LABEL_FIELDS, |values| {
+        read_filled(LABEL_FIELDS, values).map(|label| ServiceRequest::new(Add(label)))
+    })
+    .with_list(|ask| {
         let labels = ask(ServiceRequest::new(List))?.take::<List>()?;
         Ok(labels.iter().map(values).collect())
-    }),
-    delete: Some(|values| {
+    })
+    .with_delete(|values| {
         read_filled(LABEL_FIELDS, values)
             .map(|label: Label| ServiceRequest::new(Delete(label.name)))
-    }),
-}];
+    })];
 
 /// The noun of labels.
 pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition::new("labels", labels)];

@@ -3,7 +3,7 @@
 //!
 //! The request carries the file's text, of at most 4 MiB as a file on disk. [`Config::parse`]
 //! checks the text, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`]
-//! makes the changes, one command after the other. Groups, rules, ports, links, routes and the
+//! makes the changes, one command after the other. Groups, rules, ports and the
 //! objects of services' sections change ([`SectionDefinition::delete`]); `[daemon]`, `[dispatch]`,
 //! `[control]`, `[metrics]` and sections without that request are checked and otherwise ignored.
 //! The daemon's own file is not written; it is compared with the request after a complete
@@ -15,7 +15,7 @@
 //! nothing (422). A changed port or link is deleted and added again, which disconnects its
 //! frontend or peer. Execution stops at the first refusal, whose status the reply has, and earlier
 //! changes remain: the reply lists each change with `done`. A running port for which the file gives
-//! no MTU keeps its MTU, and a link to an unchanged host name keeps its address. Requests are
+//! no MTU keeps its MTU, and an object with an unchanged host name keeps its address. Requests are
 //! serialised with each other ([`TURN`]), not with other changes of the API: such a change shows as
 //! a refused command.
 //!
@@ -26,19 +26,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use causeway_model::CommandError;
-use causeway_model::{Name, PortSpec, SectionDefinition};
+use causeway_model::{CommandError, Name, PortSpec, TableContext};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ApiCall, ApiContext, invalid, kind_of, refused};
-use crate::config::underlay::underlay;
-use crate::config::{Config, ConfigContext, ConfigObject};
-use crate::fabric::FabricControl;
+use crate::config::{Config, ConfigContext};
 use crate::http::HttpReply;
-use crate::kept::table::{ObjectTable, of_sections};
 use crate::plan::{
-    ChangePlan, ChangeType, FabricState, PlanResult, PlannedChange, execute, plan, read_running,
+    ChangePlan, ChangeType, FabricState, PlanResult, PlannedChange, SectionObject, execute, plan,
+    read_running,
 };
 
 /// Serialises requests: two plans at a time would each be based on a state that the other changes.
@@ -70,8 +67,8 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
     let config = parse(about, &file, &text)?;
     let mut wanted = wanted_state(config.clone(), about).map_err(invalid)?;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut running = read_running(fabric).map_err(refused)?;
-    running.objects = running_objects(fabric, about.sections).map_err(refused)?;
+    let mut running = read_running(fabric, about.sections).map_err(refused)?;
+    running.objects.retain(|object| object.section.can_change());
     keep_mtus(&mut wanted.ports, &running.ports, &config.derived_mtus);
     let plan = plan(&running, &wanted);
     if dry_run {
@@ -98,7 +95,7 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
 pub(super) fn parse(about: &ApiContext, file: &Path, text: &str) -> Result<Config, HttpReply> {
     let run_dir = Some(about.run_dir.clone());
     let ApiContext { kinds, sections, .. } = *about;
-    let around = ConfigContext { run_dir, state_dir: None, kinds, sections, underlay };
+    let around = ConfigContext { run_dir, state_dir: None, kinds, sections, underlay: None };
     Config::parse(file, text, &around).map_err(|error| invalid(error.to_string()))
 }
 
@@ -115,35 +112,15 @@ pub(super) fn keep_mtus(wanted: &mut [PortSpec], running: &[PortSpec], ours: &BT
 
 /// Returns the part of the configuration that can change while the daemon runs.
 fn wanted_state(config: Config, about: &ApiContext) -> Result<FabricState, String> {
-    let key_file = &config.daemon.key_file;
-    let links = config.links.into_iter().map(|link| link.into_spec(key_file, about.resolve));
-    let links: Result<Vec<_>, _> = links.collect();
+    let cx = TableContext { key_file: &config.daemon.key_file, resolve: about.resolve };
+    let objects = config.objects.iter().filter(|object| object.section.can_change());
+    let objects = objects.map(|object| SectionObject::of_config(object, cx));
     Ok(FabricState {
+        objects: objects.collect::<Result<_, _>>()?,
         groups: config.groups,
         rules: config.rules,
         ports: config.ports,
-        links: links.map_err(|error| error.to_string())?,
-        routes: config.routes,
-        objects: config.objects.into_iter().filter(|object| can_change(object.section)).collect(),
     })
-}
-
-/// Returns whether objects of a section can change while the daemon runs.
-fn can_change(section: &SectionDefinition) -> bool {
-    section.list.is_some() && section.delete.is_some()
-}
-
-/// Returns the running objects of sections that can change.
-fn running_objects(
-    fabric: &dyn FabricControl,
-    sections: &'static [SectionDefinition],
-) -> Result<Vec<ConfigObject>, CommandError> {
-    let tables = of_sections(fabric, sections)?;
-    let object = |ObjectTable { key, values }| {
-        let section = sections.iter().find(|section| section.name == key.section)?;
-        can_change(section).then_some(ConfigObject { section, values })
-    };
-    Ok(tables.into_iter().filter_map(object).collect())
 }
 
 /// Returns the changes as JSON, each with whether it is `done`.

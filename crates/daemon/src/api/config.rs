@@ -66,7 +66,7 @@ pub(super) fn config(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Htt
 fn diff(call: &ApiCall<'_>, kept: &Kept) -> Result<HttpReply, HttpReply> {
     let DiffBody { text, file } = call.body()?;
     let mut config = parse(call.about, &file, &text)?;
-    let running = read_running(call.fabric).map_err(refused)?;
+    let running = read_running(call.fabric, &[]).map_err(refused)?;
     keep_mtus(&mut config.ports, &running.ports, &config.derived_mtus);
     config.objects.retain(|object| object.section.list.is_some());
     let wanted = ObjectTables::of_config(&config, &call.about.key_file);

@@ -42,9 +42,9 @@
 
 mod apply;
 mod config;
-mod links;
 mod vnet;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,7 +60,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::fabric::FabricControl;
+use crate::fabric::{FabricControl, ask_service};
 use crate::http::{HttpReply, HttpRequest};
 use crate::kept::Kept;
 use crate::logger;
@@ -151,7 +151,7 @@ struct ApiCall<'a> {
 
 impl ApiCall<'_> {
     /// Answers the request by the noun at the start of its path.
-    fn route(&self) -> Result<HttpReply, HttpReply> {
+    fn answer(&self) -> Result<HttpReply, HttpReply> {
         if self.request.path == "/metrics" {
             self.only(&[], "GET")?;
             return Ok(self.about.metrics.reply(self.fabric, self.about, &self.request.accept));
@@ -173,10 +173,7 @@ impl ApiCall<'_> {
         noun: &NounDefinition,
         rest: &[&str],
     ) -> Result<HttpReply, HttpReply> {
-        let asker = |request| match self.fabric.call(Command::Service(request))? {
-            Answer::Service(response) => Ok(response),
-            other => Err(CommandError::Host(format!("a service's command got {other:?}"))),
-        };
+        let asker = |request| ask_service(self.fabric, request);
         let ApiContext { key_file, resolve, .. } = self.about;
         let defaults = NounDefaults { key_file, resolve: *resolve };
         let call = NounCall::new(self.method(), rest, &self.request.body, defaults, &asker);
@@ -261,14 +258,14 @@ pub fn answer(
         (Some(kept), Ok(is_ephemeral)) if request.method != "GET" && !is_report => {
             let scope = kept.scope(is_ephemeral);
             let call = ApiCall { fabric: &scope, about, request };
-            let mut reply = call.route().unwrap_or_else(|refusal| refusal);
+            let mut reply = call.answer().unwrap_or_else(|refusal| refusal);
             reply.notes = scope.finish();
             reply
         }
         (_, Err(text)) => invalid(text),
         _ => {
             let call = ApiCall { fabric, about, request };
-            call.route().unwrap_or_else(|refusal| refusal)
+            call.answer().unwrap_or_else(|refusal| refusal)
         }
     };
     let (method, path) = (request.method.as_str(), request.path.as_str());
@@ -325,9 +322,21 @@ fn kinds(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     }
 }
 
+/// Returns the largest payload that the running objects of each group carry, in bytes.
+fn running_mtus(call: &ApiCall<'_>) -> Result<HashMap<Name, u16>, CommandError> {
+    let mut mtus = HashMap::new();
+    for mtu in call.about.sections.iter().filter_map(|section| section.relations.group_mtu) {
+        for (group, own) in (mtu.running)(&|request| ask_service(call.fabric, request))? {
+            mtus.entry(group).and_modify(|least: &mut u16| *least = own.min(*least)).or_insert(own);
+        }
+    }
+    Ok(mtus)
+}
+
 /// Returns the port that a request describes.
 fn port_spec(call: &ApiCall<'_>, values: &Map<String, Value>) -> Result<PortSpec, HttpReply> {
-    let links_mtu = links::mtus(call)?;
+    let mtus = running_mtus(call).map_err(refused)?;
+    let links_mtu = |group: &Name| mtus.get(group).copied().unwrap_or(u16::MAX);
     let ApiContext { kinds, run_dir, .. } = call.about;
     let cx = ReadContext { kinds, run_dir, links_mtu: &links_mtu };
     port::read(values, &cx).map_err(|problems| invalid(named("port", values, &problems)))
@@ -438,7 +447,7 @@ fn info(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     Ok(HttpReply::json(200, &json!(view)))
 }
 
-/// Answers with the counters of ports, links, refusals and the log. The counters are read one
+/// Answers with the counters of ports, objects of sections, refusals and the log. The counters are read one
 /// after the other, not at one moment.
 fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "GET")?;
@@ -459,13 +468,13 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         connects_total: port.connects_total,
     });
     let refusals = about.refusals.by_interface();
-    let view = StatsView {
-        uptime_seconds: about.started.elapsed().as_secs_f64(),
-        ports: ports.collect(),
-        links: links::stats(call)?,
-        doors: refusals.map(|(name, counters)| RefusalStats { name: name.into(), counters }).into(),
-        log: LogStats { dropped_lines_total: logger::dropped_total() },
-    };
+    let doors = refusals.map(|(name, counters)| RefusalStats { name: name.into(), counters });
+    let log = LogStats { dropped_lines_total: logger::dropped_total() };
+    let mut view = StatsView::new(about.started.elapsed().as_secs_f64(), doors.into(), log);
+    view.ports.extend(ports);
+    for stats in about.sections.iter().filter_map(|section| section.requests.stats) {
+        stats(&|request| ask_service(fabric, request), &mut view).map_err(refused)?;
+    }
     Ok(HttpReply::json(200, &json!(view)))
 }
 

@@ -3,13 +3,13 @@
 //!
 //! [`check`] runs once after all tables were read, on the values that have no problem of their own,
 //! and adds its findings to the `Problems` with the byte ranges that [`FileValue`] keeps. It
-//! compares values of the file only: not with the host, and not with a running daemon. Conflicts of
-//! links' UDP sockets are `config::sockets`.
+//! compares values of the file only: not with the host, and not with a running daemon. Tables of the
+//! sections that services registered are checked by `config::sections`.
 //!
-//! Limits of a file: 1,024 groups, ports and links each, 4,096 rules and 16,384 routes
-//! ([`causeway_model::limits`]); a longer list is a problem of the file. Names of groups, ports and
-//! links, socket paths and the addresses of a group must be unique; a rule must not name two
-//! groups. Of a service's section, only names are compared.
+//! Limits of a file: 1,024 groups and ports each, and 4,096 rules
+//! ([`causeway_model::limits`]); a longer list is a problem of the file. Names of groups and
+//! ports, socket paths and the addresses of a group must be unique; a rule must not name two
+//! groups.
 //!
 //! `config::read` calls it last, in its thread; without problems the values become the `Config`.
 
@@ -20,17 +20,15 @@ use std::path::Path;
 
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES_MAX};
+use causeway_model::limits::{GROUPS_MAX, PORTS_MAX, RULES_MAX};
 use causeway_model::schema::nearest;
 use causeway_model::settings::ControlSettings;
-use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleSpec};
-use serde_json::Value;
+use causeway_model::{PortSpec, RuleSpec};
 
+use super::DaemonConfig;
 use super::file_value::FileValue;
 use super::problem::{Problems, line_of};
-use super::sockets;
-use super::{ConfigObject, DaemonConfig};
-use causeway_model::draft::LinkDraft;
+use super::sections::{self, FileSection};
 
 /// All tables of the file.
 #[derive(Debug)]
@@ -43,22 +41,18 @@ pub struct ParsedFile {
     pub ports: Vec<FileValue<PortSpec>>,
     /// `[[rule]]`.
     pub rules: Vec<FileValue<RuleSpec>>,
-    /// `[[link]]`.
-    pub links: Vec<FileValue<LinkDraft>>,
-    /// `[[route]]`.
-    pub routes: Vec<FileValue<RouteSpec>>,
+    /// The sections that services registered.
+    pub sections: Vec<FileSection>,
     /// `[control]`.
     pub control: Option<FileValue<ControlSettings>>,
 }
 
 /// Checks conditions between different parts of the file.
 pub fn check(source: &str, found: &ParsedFile, problems: &mut Problems) {
-    let ParsedFile { daemon, groups, ports, rules, links, routes, control } = found;
+    let ParsedFile { daemon, groups, ports, rules, sections, control } = found;
     too_many("[[group]]", groups, GROUPS_MAX, problems);
     too_many("[[port]]", ports, PORTS_MAX, problems);
     too_many("[[rule]]", rules, RULES_MAX, problems);
-    too_many("[[link]]", links, LINKS_MAX, problems);
-    too_many("[[route]]", routes, ROUTES_MAX, problems);
     let mut seen = UniqueValues::new(source);
     for group in groups {
         let name = &group.value.name;
@@ -67,21 +61,14 @@ pub fn check(source: &str, found: &ParsedFile, problems: &mut Problems) {
     duplicates(source, daemon, ports, problems);
     let defined: Vec<&str> = groups.iter().map(|g| g.value.name.as_str()).collect();
     for port in ports {
-        known_group(&port.value.group, port.span("group"), "group", &defined, problems);
+        known_group(port.value.group.as_str(), port.span("group"), "group", &defined, problems);
     }
     check_rules(rules, &defined, problems);
-    let mut names = UniqueValues::new(source);
-    for link in links {
-        let (name, at) = (&link.value.name, link.span("name"));
-        names.insert("name", name, at, problems, |n| format!("link {n}"));
-        known_group(&link.value.group, link.span("group"), "group", &defined, problems);
-    }
-    sockets::check(source, links, problems);
-    check_routes(source, found, &defined, problems);
+    sections::check(source, sections, (&defined, ports), problems);
     if let Some(control) = control
         && let Some(group) = &control.value.vnet_group
     {
-        known_group(group, control.span("vnet_group"), "vnet_group", &defined, problems);
+        known_group(group.as_str(), control.span("vnet_group"), "vnet_group", &defined, problems);
     }
 }
 
@@ -91,7 +78,7 @@ fn check_rules(rules: &[FileValue<RuleSpec>], defined: &[&str], problems: &mut P
         let (from, to) = (&rule.value.from, &rule.value.to);
         for (key, side) in [("from", from), ("to", to)] {
             if let Some(group) = &side.group {
-                known_group(group, rule.span(key), key, defined, problems);
+                known_group(group.as_str(), rule.span(key), key, defined, problems);
             }
         }
         if let (Some(a), Some(b)) = (&from.group, &to.group)
@@ -106,44 +93,6 @@ fn check_rules(rules: &[FileValue<RuleSpec>], defined: &[&str], problems: &mut P
     }
 }
 
-/// Checks that routes name ports and links of their own group.
-fn check_routes(source: &str, found: &ParsedFile, defined: &[&str], problems: &mut Problems) {
-    let net = |port: &&FileValue<PortSpec>| port.value.kind.kind().is_network;
-    let net_ports = found.ports.iter().filter(net);
-    let ports: HashMap<&str, &Name> =
-        net_ports.map(|port| (port.value.name.as_str(), &port.value.group)).collect();
-    let links: HashMap<&str, &Name> =
-        found.links.iter().map(|link| (link.value.name.as_str(), &link.value.group)).collect();
-    let mut seen = UniqueValues::new(source);
-    for route in &found.routes {
-        let RouteSpec { group, to, from, .. } = &route.value;
-        known_group(group, route.span("group"), "group", defined, problems);
-        let whole = route.whole.clone();
-        seen.insert("to", &route.value, whole, problems, |_| "the same route".to_owned());
-        for (key, end) in [("to", Some(to)), ("from", from.as_ref())] {
-            let Some(end) = end else { continue };
-            let (what, name, all) = match end {
-                RouteEnd::Interface(name) => ("net port", name, &ports),
-                RouteEnd::Edge(name) => ("link", name, &links),
-            };
-            let text = match all.get(name.as_str()) {
-                Some(owner) if *owner == group => continue,
-                Some(owner) => format!(
-                    "key {key:?}: {what} {name} is in group {owner}: expected one of group \
-                     {group}, as no traffic crosses groups"
-                ),
-                None => match nearest(name.as_str(), all.keys().copied()) {
-                    Some(near) => {
-                        format!("key {key:?}: {what} {name} is not defined; did you mean {near:?}?")
-                    }
-                    None => format!("key {key:?}: {what} {name} is not defined"),
-                },
-            };
-            problems.add(route.span(key), text);
-        }
-    }
-}
-
 /// Reports the first table beyond `max`.
 pub fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Problems) {
     if let Some(first_over) = list.get(max) {
@@ -152,30 +101,18 @@ pub fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mu
     }
 }
 
-/// Reports names that several tables of a service's section have.
-pub fn unique_objects(source: &str, found: &[FileValue<ConfigObject>], problems: &mut Problems) {
-    let mut names = UniqueValues::new(source);
-    for object in found {
-        let ConfigObject { section, values } = &object.value;
-        if let Some(name) = values.get("name").and_then(Value::as_str) {
-            let shown = |name: &String| format!("{} {name}", section.name);
-            names.insert("name", &name.to_owned(), object.span("name"), problems, shown);
-        }
-    }
-}
-
 /// Reports a group that is not defined.
-fn known_group(
-    group: &Name,
+pub fn known_group(
+    group: &str,
     span: Range<usize>,
     key: &str,
     defined: &[&str],
     problems: &mut Problems,
 ) {
-    if defined.contains(&group.as_str()) {
+    if defined.contains(&group) {
         return;
     }
-    let hint = match nearest(group.as_str(), defined.iter().copied()) {
+    let hint = match nearest(group, defined.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("add [[group]] name = \"{group}\""),
     };
@@ -219,7 +156,7 @@ fn duplicates(
 }
 
 /// Values that must be unique, with the position of their first occurrence.
-struct UniqueValues<'s, T> {
+pub struct UniqueValues<'s, T> {
     /// Text of the file, for line numbers.
     source: &'s str,
     /// Position of the first occurrence of each value.
@@ -227,12 +164,13 @@ struct UniqueValues<'s, T> {
 }
 
 impl<'s, T: Eq + Hash + Clone> UniqueValues<'s, T> {
-    fn new(source: &'s str) -> Self {
+    /// Has no value of the text `source` yet.
+    pub fn new(source: &'s str) -> Self {
         Self { source, at: HashMap::new() }
     }
 
     /// Adds a value; reports a value that was added before, with its line.
-    fn insert(
+    pub fn insert(
         &mut self,
         key: &str,
         value: &T,

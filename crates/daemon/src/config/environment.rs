@@ -2,10 +2,10 @@
 //! anything.
 //!
 //! An error is a finding with which the daemon does not start; a warning is a missing key file,
-//! certificate or interface, with which it starts and leaves a link down. Files of the
+//! certificate or interface of an object of a section, with which it starts and leaves the object down. Files of the
 //! configuration are opened and closed, not read, except the VNET password. Of accounts only
 //! `control_group` and `socket_group` are checked, not those of ports; of interfaces only those of
-//! `raw` links, not those of MX ports. Directories of sockets, addresses in use, privileges and
+//! sections, not those of MX ports. Directories of sockets, addresses in use, privileges and
 //! memory are not checked, and the host can change afterwards.
 //!
 //! `causewayd --check-config` calls [`Config::check_host`], in the main thread; a normal start does
@@ -17,14 +17,14 @@ use std::path::Path;
 use super::Config;
 use crate::accounts::group_id;
 use crate::vnet::password::Password;
-use causeway_model::draft::{LinkDraft, LinkKindName};
+use causeway_model::HostNeed;
 
 /// The results of the check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct HostFindings {
     /// Problems because of which the daemon does not start.
     pub errors: Vec<String>,
-    /// Missing files and interfaces because of which a link stays down.
+    /// Missing files and interfaces because of which an object stays down.
     pub warnings: Vec<String>,
 }
 
@@ -59,28 +59,27 @@ impl Config {
         {
             found.errors.push(format!("[control]: key \"vnet_file\": {}: {error}", file.display()));
         }
-        for link in &self.links {
-            found.warnings.extend(missing(link).map(|text| format!("link {}: {text}", link.name)));
-        }
+        let missing = self.needs().filter_map(|(what, need)| {
+            let text = problem(&need)?;
+            Some(format!("{what}: {text}"))
+        });
+        found.warnings.extend(missing);
         found
     }
 }
 
-/// Returns the files and the interface of a link that are missing.
-fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
-    let files = [
-        ("private_key", &link.private_key),
-        ("certificate", &link.certificate),
-        ("authorities", &link.authorities),
-    ];
-    let files = files.into_iter().filter_map(|(key, path)| {
-        let path = path.as_ref()?;
-        let error = File::open(path).err()?;
-        Some(format!("key {key:?}: {}: {error}", path.display()))
-    });
-    let raw = (link.kind == LinkKindName::Raw).then_some(link.interface.as_ref()).flatten();
-    let absent = raw.filter(|name| !Path::new("/sys/class/net").join(name).exists());
-    files.chain(absent.map(|name| format!("key \"interface\": this host has no interface {name}")))
+/// Returns the problem of a part of the host that is missing.
+fn problem(need: &HostNeed) -> Option<String> {
+    match need {
+        HostNeed::File { key, path } => {
+            let error = File::open(path).err()?;
+            Some(format!("key {key:?}: {}: {error}", path.display()))
+        }
+        HostNeed::Interface { key, name } => {
+            let is_there = Path::new("/sys/class/net").join(name).exists();
+            (!is_there).then(|| format!("key {key:?}: this host has no interface {name}"))
+        }
+    }
 }
 
 /// Returns the online CPUs of this host, or `None` if the kernel does not list them.

@@ -1,6 +1,6 @@
 //! A value of the configuration file with the positions of the keys that it was read from.
 //!
-//! `config::table` makes the values; `config::check` and `config::sockets` report problems at their
+//! `config::table` makes the values; `config::check` and `config::sections` report problems at their
 //! positions. Positions are byte ranges of the text of the file; a key that is not given has that of its
 //! table. The module neither reads nor checks anything.
 

@@ -15,7 +15,7 @@
 //! presence of files, CPUs, accounts and interfaces, and reads the VNET password. [`underlay`] asks
 //! the host for the MTU of links, and [`state`] has the text of the state file. The private parts:
 //! `read` reads the tables, `table` and `file_value` keep the positions of keys, `check` and
-//! `sockets` compare tables, `problem` collects and prints problems, `dispatch` converts
+//! `sections` compare tables, `problem` collects and prints problems, `dispatch` converts
 //! `[dispatch]`, `print` writes a configuration.
 
 mod check;
@@ -25,10 +25,9 @@ mod file_value;
 mod print;
 mod problem;
 mod read;
-mod sockets;
+mod sections;
 pub mod state;
 mod table;
-pub mod underlay;
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -37,13 +36,13 @@ use std::path::{Path, PathBuf};
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::settings::{ControlSettings, HoldPolicy, MetricsSettings};
-use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec, SectionDefinition};
+use causeway_model::{
+    HostNeed, KindDefinition, PathMtu, PortSpec, RuleSpec, SectionDefinition, TableValues,
+};
 use log::LevelFilter;
-use serde_json::{Map, Value};
 
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::services::Registered;
-use causeway_model::draft::LinkDraft;
 
 /// Path of the configuration file unless `--config` is given.
 pub const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
@@ -61,15 +60,12 @@ pub struct Config {
     pub derived_mtus: BTreeSet<Name>,
     /// `[[rule]]`, in the file's order.
     pub rules: Vec<RuleSpec>,
-    /// `[[link]]`, in the file's order. Host names are resolved when the link is added.
-    pub links: Vec<LinkDraft>,
-    /// `[[route]]`, in the file's order.
-    pub routes: Vec<RouteSpec>,
     /// `[control]`.
     pub control: ControlSettings,
     /// `[metrics]`.
     pub metrics: MetricsSettings,
-    /// Tables of the sections that services registered, by section, in the file's order.
+    /// Tables of the sections that services registered, by section, in the file's order. Host names
+    /// are resolved when an object is added.
     pub objects: Vec<ConfigObject>,
 }
 
@@ -78,8 +74,21 @@ pub struct Config {
 pub struct ConfigObject {
     /// The section.
     pub section: &'static SectionDefinition,
-    /// The checked values, with defaults.
-    pub values: Map<String, Value>,
+    /// The checked values with defaults, as JSON: a file may have thousands of tables, and a table
+    /// takes several times the memory of its text.
+    text: Box<str>,
+}
+
+impl ConfigObject {
+    /// Returns the object of checked values with defaults.
+    pub fn new(section: &'static SectionDefinition, values: &TableValues) -> Self {
+        Self { section, text: serde_json::to_string(values).unwrap_or_default().into() }
+    }
+
+    /// Returns the checked values, with defaults.
+    pub fn values(&self) -> TableValues {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
 }
 
 /// The `[daemon]` table.
@@ -143,8 +152,8 @@ pub struct ConfigContext {
     pub kinds: &'static [&'static KindDefinition],
     /// The sections that services registered.
     pub sections: &'static [SectionDefinition],
-    /// Returns the MTU of the IP path of a link, in bytes, if it is known.
-    pub underlay: fn(&LinkDraft) -> Option<u16>,
+    /// Replaces the function of a section that asks the host for the MTU of an object's path.
+    pub underlay: Option<PathMtu>,
 }
 
 impl ConfigContext {
@@ -175,7 +184,7 @@ impl ConfigContext {
             state_dir: absolute(state_dir),
             kinds,
             sections,
-            underlay: underlay::underlay,
+            underlay: None,
         }
     }
 }
@@ -206,11 +215,29 @@ impl Config {
         })
     }
 
-    /// Returns whether a link, or a raw socket of a port, uses an interface of this host.
+    /// Returns whether an object, or a raw socket of a port, uses an interface of this host.
     pub fn has_interface(&self) -> bool {
         let on_interface = |port: &PortSpec| port.kind.interface().is_some();
-        self.links.iter().any(|link| link.interface.is_some())
+        self.needs().any(|(_, need)| matches!(need, HostNeed::Interface { .. }))
             || self.ports.iter().any(on_interface)
+    }
+
+    /// Returns the values of the tables of a section.
+    pub fn tables_of<'a>(&'a self, section: &'a str) -> impl Iterator<Item = TableValues> + 'a {
+        let of = self.objects.iter().filter(move |object| object.section.name == section);
+        of.map(ConfigObject::values)
+    }
+
+    /// Returns the parts of the host that objects of sections use, each with a description of its
+    /// object.
+    pub fn needs(&self) -> impl Iterator<Item = (String, HostNeed)> {
+        let of = |object: &ConfigObject| {
+            let needs = object.section.relations.needs?;
+            let values = object.values();
+            let what = format!("{} {}", object.section.name, object.section.id(&values));
+            Some(needs(&values).into_iter().map(move |need| (what.clone(), need)))
+        };
+        self.objects.iter().filter_map(of).flatten()
     }
 
     /// Returns the configuration as TOML, with defaults written out.

@@ -21,11 +21,10 @@ use causeway_model::settings::{
     CONTROL_FIELDS, ControlSettings, DAEMON_FIELDS, DISPATCH_FIELDS, DaemonSettings,
     METRICS_FIELDS, MetricsSettings,
 };
-use causeway_model::{FileMode, GROUP_FIELDS, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
+use causeway_model::{FileMode, GROUP_FIELDS, PortSpec, RULE_FIELDS};
 use serde_json::{Map, Value};
 
 use super::{Config, DaemonConfig, dispatch};
-use causeway_model::draft::link::LINK_FIELDS;
 
 /// The first keys of a table.
 const NAMES: [&str; 2] = ["name", "group"];
@@ -49,14 +48,8 @@ pub fn to_toml(config: &Config) -> String {
     for rule in &config.rules {
         table(&mut out, "[[rule]]", RULE_FIELDS, &values(rule));
     }
-    for link in &config.links {
-        table(&mut out, "[[link]]", LINK_FIELDS, &link.values());
-    }
-    for route in &config.routes {
-        table(&mut out, "[[route]]", ROUTE_FIELDS, &route.values());
-    }
     for object in &config.objects {
-        table(&mut out, object.section.title, object.section.fields, &object.values);
+        table(&mut out, object.section.title, object.section.fields, &object.values());
     }
     out
 }

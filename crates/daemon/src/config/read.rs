@@ -13,28 +13,25 @@
 
 use std::path::{Path, PathBuf};
 
-use causeway_model::draft::LinkDraft;
-use causeway_model::limits::SECTION_TABLES_MAX;
 use causeway_model::port::{self, ReadContext};
-use causeway_model::schema::{fill, read as read_as};
+use causeway_model::schema::read as read_as;
 use causeway_model::settings::{
     ControlSettings, DaemonSettings, DispatchSettings, MetricsSettings,
 };
-use causeway_model::{FileMode, GROUP_FIELDS, Name, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
+use causeway_model::{FileMode, GROUP_FIELDS, Name, PortSpec, RULE_FIELDS};
 use log::LevelFilter;
-use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::check::{self, ParsedFile};
 use super::file_value::FileValue;
 use super::problem::{Problems, unknown};
+use super::sections::{FileSection, group_mtus};
 use super::table::TomlTable;
-use super::{Config, ConfigContext, ConfigObject, DaemonConfig, dispatch};
+use super::{Config, ConfigContext, DaemonConfig, dispatch};
 
 /// The tables of the fabric and of the daemon; services register others.
-const TABLES: [&str; 9] =
-    ["daemon", "dispatch", "control", "metrics", "group", "port", "rule", "link", "route"];
+const TABLES: [&str; 7] = ["daemon", "dispatch", "control", "metrics", "group", "port", "rule"];
 
 /// Reads the whole file, or returns all its problems.
 pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
@@ -58,31 +55,19 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         .into_iter()
         .filter_map(|table| table.parse(|v| read_as(RULE_FIELDS, v), &mut problems))
         .collect();
-    let key_file = &daemon.key_file;
-    let link = |values: &_| LinkDraft::read(values).map(|draft| draft.filled(key_file));
-    let links: Vec<_> = all("link", "[[link]]", &mut problems)
-        .into_iter()
-        .filter_map(|table| table.parse(link, &mut problems))
-        .collect();
-    let carried = |group: &Name| {
-        let of = links.iter().filter(|link| link.value.group == *group);
-        of.map(|link| link.value.mtu(around.underlay)).min().unwrap_or(u16::MAX)
-    };
+    let sections = sections(&document, around, &daemon.key_file, &mut problems);
+    let mtus = group_mtus(&sections, around.underlay);
+    let carried = |group: &Name| mtus.get(group.as_str()).copied().unwrap_or(u16::MAX);
     let cx = ReadContext { kinds: around.kinds, run_dir: &daemon.run_dir, links_mtu: &carried };
     let ports: Vec<_> = all("port", "[[port]]", &mut problems)
         .into_iter()
         .filter_map(|table| table.parse(|values| port::read(values, &cx), &mut problems))
         .collect();
-    let routes: Vec<_> = all("route", "[[route]]", &mut problems)
-        .into_iter()
-        .filter_map(|table| table.parse(|v| read_as(ROUTE_FIELDS, v), &mut problems))
-        .collect();
     let control = TomlTable::optional("[control]", document.get("control"), &mut problems)
         .parse_valid(ControlSettings::read, &mut problems);
     let metrics = TomlTable::optional("[metrics]", document.get("metrics"), &mut problems)
         .parse_valid(MetricsSettings::read, &mut problems);
-    let objects = objects(source, &document, around, &mut problems);
-    let found = ParsedFile { daemon, groups, ports, rules, links, routes, control };
+    let found = ParsedFile { daemon, groups, ports, rules, sections, control };
     check::check(source, &found, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
@@ -98,11 +83,9 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         groups: values(found.groups),
         ports: values(found.ports),
         rules: values(found.rules),
-        links: values(found.links),
-        routes: values(found.routes),
         control: found.control.map(|control| control.value).unwrap_or_default(),
         metrics: metrics.map(|metrics| metrics.value).unwrap_or_default(),
-        objects,
+        objects: found.sections.iter().flat_map(FileSection::objects).collect(),
     })
 }
 
@@ -119,29 +102,21 @@ fn check_names(document: &DeTable<'_>, around: &ConfigContext, problems: &mut Pr
 }
 
 /// Reads the tables of the sections that services registered.
-fn objects(
-    source: &str,
+fn sections(
     document: &DeTable<'_>,
     around: &ConfigContext,
+    key_file: &Path,
     problems: &mut Problems,
-) -> Vec<ConfigObject> {
-    let mut objects = Vec::new();
+) -> Vec<FileSection> {
+    let mut all = Vec::new();
     for section in around.sections {
-        let read = |values: &Map<String, Value>| {
-            (section.read)(values)?;
-            let mut values = values.clone();
-            fill(section.fields, &mut values);
-            Ok(ConfigObject { section, values })
-        };
         let found: Vec<_> = tables(document, section.name, section.title, problems)
             .into_iter()
-            .filter_map(|table| table.parse(read, problems))
+            .filter_map(|table| table.parse(|values| section.fill(values, key_file), problems))
             .collect();
-        check::too_many(section.title, &found, SECTION_TABLES_MAX, problems);
-        check::unique_objects(source, &found, problems);
-        objects.extend(values(found));
+        all.push(FileSection { section, tables: found });
     }
-    objects
+    all
 }
 
 /// Returns the values without their positions.

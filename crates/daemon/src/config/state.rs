@@ -1,6 +1,6 @@
 //! The state file as text: reads and prints the objects that were added while the daemon ran.
 //!
-//! The file has the tables of the configuration file for groups, ports, rules, links, routes and
+//! The file has the tables of the configuration file for groups, ports, rules and
 //! the sections of services; a `[[rule]]` has the key `index` in addition. The table `[state]` has
 //! the version of the format and the ports whose guests the last daemon cut off: its stop
 //! disconnected them, and their VMM does not connect again (`crate::kept` shows this in the ports'
@@ -19,13 +19,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use causeway_model::draft::LinkDraft;
-use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::{self, PORT_FIELDS, ReadContext};
-use causeway_model::schema::{Field, Problem, fill, quoted, read as read_as, to_toml};
+use causeway_model::schema::{Field, Problem, quoted, read as read_as, to_toml};
 use causeway_model::{
-    GROUP_FIELDS, GroupSpec, KindDefinition, Name, PortSpec, ROUTE_FIELDS, RULE_FIELDS, RULE_INDEX,
-    RouteSpec, RuleSpec, SectionDefinition,
+    GROUP_FIELDS, GroupSpec, KindDefinition, Name, PortSpec, RULE_FIELDS, RULE_INDEX, RuleSpec,
+    SectionDefinition,
 };
 use serde_json::{Map, Value};
 use toml::de::{DeTable, DeValue};
@@ -55,10 +53,6 @@ pub enum StateObject {
     Port(Box<PortSpec>),
     /// A `[[rule]]`, with its position among all rules.
     Rule(Option<usize>, RuleSpec),
-    /// A `[[link]]`.
-    Link(Box<LinkDraft>),
-    /// A `[[route]]`.
-    Route(RouteSpec),
     /// A table of a section that a service registered.
     Section(ConfigObject),
 }
@@ -85,6 +79,8 @@ pub struct StateContext<'a> {
     pub sections: &'static [SectionDefinition],
     /// Directory of ports' sockets.
     pub run_dir: &'a Path,
+    /// File of the private key of objects that name none.
+    pub key_file: &'a Path,
 }
 
 /// Reads the text of a state file.
@@ -101,7 +97,7 @@ pub fn read(source: &str, cx: &StateContext<'_>) -> Result<StateText, String> {
     })?;
     let document = document.into_inner();
     let mut text = StateText { cut_off: read_head(&document)?, ..StateText::default() };
-    let known = ["group", "rule", "port", "link", "route"];
+    let known = ["group", "rule", "port"];
     let sections = cx.sections.iter().map(|section| section.name);
     for name in known.into_iter().chain(sections) {
         let Some(value) = document.get(name) else { continue };
@@ -183,16 +179,12 @@ fn object(
             let cx = ReadContext { kinds, run_dir, links_mtu: &|_| u16::MAX };
             port::read(values, &cx).map(|port| StateObject::Port(Box::new(port)))
         }
-        "link" => LinkDraft::read(values).map(|link| StateObject::Link(Box::new(link))),
-        "route" => read_as(ROUTE_FIELDS, values).map(StateObject::Route),
         _ => {
             let section = cx.sections.iter().find(|section| section.name == name);
             let missing = || vec![Problem::wrong("", "no such section")];
             let section = section.ok_or_else(missing)?;
-            (section.read)(values)?;
-            let mut values = values.clone();
-            fill(section.fields, &mut values);
-            Ok(StateObject::Section(ConfigObject { section, values }))
+            let values = section.fill(values, cx.key_file)?;
+            Ok(StateObject::Section(ConfigObject::new(section, &values)))
         }
     }
 }
@@ -229,8 +221,6 @@ fn keys<'a>(section: &str, sections: &'a [SectionDefinition]) -> Vec<&'a str> {
             .chain(PORT_FIELDS.iter().map(|field| field.key).skip(2))
             .collect(),
         "rule" => [RULE_INDEX.key].into_iter().chain(RULE_FIELDS.iter().map(|f| f.key)).collect(),
-        "link" => of(LINK_FIELDS),
-        "route" => of(ROUTE_FIELDS),
         other => match sections.iter().find(|section| section.name == other) {
             Some(section) => section.fields.iter().map(|field| field.key).collect(),
             None => Vec::new(),
@@ -243,10 +233,12 @@ mod tests {
     use causeway_model::port::KINDS;
 
     use super::*;
+    use crate::services::{Registered, SERVICES};
 
     fn cx() -> StateContext<'static> {
         let (file, run_dir) = (Path::new("/s/state.toml"), Path::new("/run/causeway"));
-        StateContext { file, kinds: &KINDS, sections: &[], run_dir }
+        let sections = Registered::of(SERVICES).sections;
+        StateContext { file, kinds: &KINDS, sections, run_dir, key_file: Path::new("/key") }
     }
 
     const TABLES: &str = r#"
@@ -281,9 +273,7 @@ to = { edge = "l" }
         match object {
             StateObject::Group(spec) => ("group", values(spec)),
             StateObject::Port(spec) => ("port", values(&**spec)),
-            StateObject::Link(draft) => ("link", draft.values()),
-            StateObject::Route(spec) => ("route", spec.values()),
-            StateObject::Section(object) => (object.section.name, object.values.clone()),
+            StateObject::Section(object) => (object.section.name, object.values()),
             StateObject::Rule(at, rule) => {
                 let mut values = values(rule);
                 values.insert("index".into(), (*at).into());
@@ -297,7 +287,7 @@ to = { edge = "l" }
         let first = read(&text(TABLES), &cx()).unwrap();
         assert_eq!((first.objects.len(), first.problems.len()), (5, 0), "{first:?}");
         let tables = first.objects.iter().map(|(_, object)| values(object));
-        let printed = print(tables, &first.cut_off, &[]);
+        let printed = print(tables, &first.cut_off, cx().sections);
         let second = read(&printed, &cx()).unwrap();
         let objects = |text: StateText| -> Vec<_> {
             text.objects.into_iter().map(|(_, object)| object).collect()

@@ -12,15 +12,15 @@
 //! | object in both, with other values | as in the configuration file |
 //! | deleted or replaced at run time, and in the configuration file | as in the configuration file |
 //!
-//! A command that adds or deletes a group, rule, port, link or route is executed under a lock, so
-//! that the order of changes here is that of the fabric. A refused command changes nothing here,
+//! A command that adds or deletes a group, rule, port or an object of a section that follows requests
+//! ([`causeway_model::SectionRequests::follow`]) is executed under a lock, so that the order of changes here is that of the fabric. A refused command changes nothing here,
 //! with one exception: the deletion of an object with a name that only the state file has removes
 //! it there, and succeeds. Disk writes happen in the thread `state`; a reply of the control API
 //! ([`ChangeScope::finish`]) and [`Kept::close`] wait for them, at most 4 s. Without a usable state
 //! file, commands are executed, and the reply of the control API says that the change is lost when
-//! causewayd ends. Services are known by their sections only: `[[SECTION]]` objects are listed anew
-//! at the end of a request of the control API that sent a command to a service, except the commands
-//! of links and routes.
+//! causewayd ends. Services are known by their sections only: objects of other sections are listed
+//! anew at the end of a request of the control API that sent a command to a service, except the
+//! commands that a section follows.
 //!
 //! [`crate::lifecycle`] opens, fills and closes it: changes after [`Kept::close`] are not followed.
 //! [`crate::api`] and [`crate::vnet`] send commands in the threads of their connections.
@@ -35,22 +35,20 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use causeway_model::commands::{links, routes};
-use causeway_model::draft::LinkDraft;
 use causeway_model::{
-    Answer, Command, CommandError, Name, PortState, PortView, SectionDefinition, ServiceRequest,
-    ServiceResponse,
+    Answer, Command, CommandError, Name, PortState, PortView, RequestEffect, SectionDefinition,
+    ServiceRequest, ServiceResponse,
 };
 
 use self::objects::{Change, Origin, RunningObjects, Standing};
 use self::restore::Restored;
 use self::store::StateLock;
-use self::table::{ObjectKey, ObjectTable, ObjectTables, of_sections};
+use self::table::{ObjectKey, ObjectTable, ObjectTables};
 use self::writer::StateWriter;
-use crate::config::{Config, state};
+use crate::config::{Config, ConfigObject, state};
 use crate::fabric::FabricControl;
 use crate::limits::STATE_RETRY;
-use crate::plan::read_running;
+use crate::plan::{list, read_running};
 
 /// A fabric whose changes are kept.
 pub struct Kept {
@@ -118,7 +116,7 @@ impl Kept {
         self.change(command, origin, touched, |answer| (answer, Some(change)))
     }
 
-    /// Executes a command of a service; follows links and routes.
+    /// Executes a command of a service, and follows its effect on the objects of a section.
     fn execute_service(
         &self,
         command: Command,
@@ -126,60 +124,68 @@ impl Kept {
         touched: &Mutex<Touched>,
     ) -> Result<Answer, CommandError> {
         let Command::Service(request) = command else { return self.inner.call(command) };
-        let request = match request.take::<links::Add>() {
-            Ok(links::Add(spec)) => {
-                let change = Change::Add(ObjectTable::link(&spec));
-                let command = Command::service(links::Add(spec));
-                return self.change(command, origin, touched, |answer| (answer, Some(change)));
+        match self.effect(&request) {
+            Some((section, RequestEffect::Add(values))) => {
+                let change = Change::Add(ObjectTable::section(section, values));
+                let follow = |answer| (answer, Some(change));
+                return self.change(Command::Service(request), origin, touched, follow);
             }
-            Err(request) => request,
-        };
-        let request = match request.take::<links::Keep>() {
-            Ok(links::Keep(spec)) => {
-                let change = Change::Add(ObjectTable::link(&spec));
-                let command = Command::service(links::Keep(spec));
-                return self.change(command, origin, touched, |answer| (answer, Some(change)));
+            Some((section, RequestEffect::AddNumbered(values, number))) => {
+                let table = ObjectTable::section(section, values);
+                let follow = |answer: Answer| {
+                    let number = match &answer {
+                        Answer::Service(response) => number(response),
+                        // The caller gets an answer of another type, and reports it.
+                        _ => None,
+                    };
+                    let change = number.map(|number| Change::AddNumbered(number, table));
+                    (answer, change)
+                };
+                return self.change(Command::Service(request), origin, touched, follow);
             }
-            Err(request) => request,
-        };
-        let request = match request.take::<links::Delete>() {
-            Ok(links::Delete(name)) => {
-                let change = delete("link", &name);
-                let command = Command::service(links::Delete(name));
-                return self.change(command, origin, touched, |answer| (answer, Some(change)));
+            Some((section, RequestEffect::Delete(id))) => {
+                let change = Change::Delete(ObjectKey { section: section.name, id });
+                let follow = |answer| (answer, Some(change));
+                return self.change(Command::Service(request), origin, touched, follow);
             }
-            Err(request) => request,
-        };
-        let request = match request.take::<routes::Delete>() {
-            Ok(routes::Delete(number)) => {
-                let command = Command::service(routes::Delete(number));
-                let change = Change::DeleteRoute(number);
-                return self.change(command, origin, touched, |answer| (answer, Some(change)));
+            Some((section, RequestEffect::DeleteNumber(number))) => {
+                let change = Change::DeleteNumber(section.name, number);
+                let follow = |answer| (answer, Some(change));
+                return self.change(Command::Service(request), origin, touched, follow);
             }
-            Err(request) => request,
-        };
-        if request.is::<routes::Add>() {
-            return self.change(Command::Service(request), origin, touched, follow_route);
-        }
-        if !is_followed(&request) {
-            lock(touched).service = true;
+            Some((_, RequestEffect::Nothing)) => {}
+            Some((_, RequestEffect::Unknown)) | None => lock(touched).service = true,
         }
         let waiting = self.retained_of(&request);
         match self.inner.call(Command::Service(request)) {
             Err(error @ CommandError::NotFound { .. }) => {
                 let gone = waiting.filter(|key| self.drop_waiting(key, touched));
-                gone.map(|_| done_by_service()).ok_or(error)
+                gone.map(|_| Answer::Service(ServiceResponse::done())).ok_or(error)
             }
             answer => answer,
         }
+    }
+
+    /// Returns the effect of a request, and the section with the objects that it changes.
+    fn effect(
+        &self,
+        request: &ServiceRequest,
+    ) -> Option<(&'static SectionDefinition, RequestEffect)> {
+        let effect = |section: &'static SectionDefinition| {
+            let effect = section.requests.follow?(request);
+            (!matches!(effect, RequestEffect::Unknown)).then_some((section, effect))
+        };
+        self.sections.iter().find_map(effect)
     }
 
     /// Returns the object of a registered section that only the state file has and that a request
     /// deletes.
     fn retained_of(&self, request: &ServiceRequest) -> Option<ObjectKey> {
         let deletes = |table: &&ObjectTable| {
-            let section = self.sections.iter().find(|section| section.name == table.key.section);
-            let delete = section.and_then(|section| section.delete);
+            let is_of = |section: &&SectionDefinition| {
+                section.name == table.key.section && section.requests.follow.is_none()
+            };
+            let delete = self.sections.iter().find(is_of).and_then(|section| section.delete);
             let own = delete.and_then(|delete| delete(&table.values).ok());
             // Requests of one type that print alike delete the same object.
             own.is_some_and(|own| {
@@ -219,7 +225,8 @@ impl Kept {
                     return Err(error);
                 }
                 lock(touched).changed = true;
-                return Ok(if is_service { done_by_service() } else { Answer::Done });
+                let done = Answer::Service(ServiceResponse::done());
+                return Ok(if is_service { done } else { Answer::Done });
             }
         };
         if let Some(change) = change
@@ -228,13 +235,13 @@ impl Kept {
             let mut touched = lock(touched);
             touched.changed = true;
             if let Change::Add(ObjectTable { key, .. })
-            | Change::AddRoute(_, ObjectTable { key, .. })
+            | Change::AddNumbered(_, ObjectTable { key, .. })
             | Change::Delete(key) = &change
             {
                 touched.keys.insert(key.clone());
             }
-            if let Change::DeleteRoute(number) = &change {
-                touched.keys.extend(objects.route(*number));
+            if let Change::DeleteNumber(section, number) = &change {
+                touched.keys.extend(objects.numbered(section, *number));
             }
             let deleted = objects.deleted_rules();
             objects.apply(change, origin);
@@ -359,7 +366,7 @@ impl Kept {
     /// # Errors
     /// The fabric or a service does not answer.
     pub fn export(&self) -> Result<String, CommandError> {
-        let running = read_running(&*self.inner)?;
+        let running = read_running(&*self.inner, self.sections)?;
         let mut config = self.config.clone();
         let objects = lock(&self.objects);
         config.derived_mtus.retain(|name| objects.standing(&key("port", name)) == Standing::Same);
@@ -367,19 +374,16 @@ impl Kept {
         config.groups = running.groups;
         config.rules = running.rules;
         config.ports = running.ports;
-        config.links = running.links.iter().map(LinkDraft::of_spec).collect();
-        config.routes = running.routes;
-        let objects = of_sections(&*self.inner, self.sections)?;
-        let listable = |name: &str| {
-            self.sections.iter().find(|section| section.name == name && section.list.is_some())
-        };
         config.objects.retain(|object| object.section.list.is_none());
-        let of_running = |table: ObjectTable| {
-            let section = listable(table.key.section)?;
-            Some(crate::config::ConfigObject { section, values: table.values })
+        let listed = running.objects.iter();
+        config
+            .objects
+            .extend(listed.map(|object| ConfigObject::new(object.section, &object.table)));
+        let place = |object: &ConfigObject| {
+            self.sections.iter().position(|section| section == object.section)
         };
-        config.objects.extend(objects.into_iter().filter_map(of_running));
-        // Its links and routes are listed below.
+        config.objects.sort_by_key(place);
+        // Its objects are listed below.
         let vnet_file = config.control.vnet_file.take();
         let note = vnet_file
             .map(|file| format!("# The links and routes of {} are listed here.\n", file.display()));
@@ -396,18 +400,16 @@ impl Kept {
         }
         let tables = ObjectTables::of_config(config, &self.config.daemon.key_file);
         let changed = self.sections.iter().filter(|section| section.delete.is_some());
-        let sections: Vec<_> = ["group", "port", "link", "route"]
-            .into_iter()
-            .chain(changed.map(|section| section.name))
-            .collect();
+        let sections: Vec<_> =
+            ["group", "port"].into_iter().chain(changed.map(|section| section.name)).collect();
         lock(&self.objects).adopt(tables, &sections);
     }
 
     /// Compares the objects of registered sections with those before a request.
     fn follow_sections(&self, origin: Origin, touched: &mut Touched) {
-        let Ok(tables) = of_sections(&*self.inner, self.sections) else { return };
+        let Ok(tables) = self.list_others() else { return };
         let mut objects = lock(&self.objects);
-        for section in self.sections.iter().filter(|section| section.list.is_some()) {
+        for section in self.sections.iter().filter(|section| is_listed_anew(section)) {
             let before = objects.running_of(section.name);
             let is_there = |list: &[ObjectTable], table: &ObjectTable| list.contains(table);
             let after: Vec<_> =
@@ -425,6 +427,13 @@ impl Kept {
                 objects.apply(change, origin);
             }
         }
+    }
+
+    /// Returns the objects of sections that follow no requests.
+    fn list_others(&self) -> Result<Vec<ObjectTable>, CommandError> {
+        let sections = self.sections.iter().filter(|section| is_listed_anew(section));
+        let objects = list(&*self.inner, sections)?;
+        Ok(objects.iter().map(ObjectTable::of_object).collect())
     }
 
     /// Returns notes about touched objects of the configuration file.
@@ -479,29 +488,9 @@ fn delete(section: &'static str, name: &Name) -> Change {
     Change::Delete(key(section, name))
 }
 
-/// Returns the answer of a service to a request that deletes an object.
-fn done_by_service() -> Answer {
-    Answer::Service(ServiceResponse::new::<links::Delete>(()))
-}
-
-/// Returns the answer to [`routes::Add`] with its change.
-fn follow_route(answer: Answer) -> (Answer, Option<Change>) {
-    match answer.to_service::<routes::Add>() {
-        Ok(view) => {
-            let change = Change::AddRoute(view.index, ObjectTable::route(&view.spec));
-            (Answer::Service(ServiceResponse::new::<routes::Add>(view)), Some(change))
-        }
-        // The caller gets an answer of another type, and reports it.
-        Err(_) => (Answer::Done, None),
-    }
-}
-
-/// Returns whether a request is known to change no object of a registered section.
-fn is_followed(request: &ServiceRequest) -> bool {
-    request.is::<links::List>()
-        || request.is::<links::Show>()
-        || request.is::<routes::List>()
-        || request.is::<routes::Prepare>()
+/// Returns whether the objects of a section are listed after a request, instead of followed.
+fn is_listed_anew(section: &SectionDefinition) -> bool {
+    section.list.is_some() && section.requests.follow.is_none()
 }
 
 impl FabricControl for Kept {

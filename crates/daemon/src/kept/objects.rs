@@ -4,8 +4,8 @@
 //! [`RunningObjects`] follows the commands that [`super::Kept`] executes; it asks no service. Three
 //! sets describe the next start: *listed* objects of the configuration file, *kept* objects, and
 //! *retained* objects, which are in the state file and do not run now: the host refused them at the
-//! start, an operator deleted them until the next start only, or they are routes that name a
-//! deleted port or link which returns at the next start.
+//! start, an operator deleted them until the next start only, or they are policies that name a
+//! deleted object which returns at the next start.
 //!
 //! A listed object that is deleted returns at the next start, and one that was replaced returns as
 //! the file has it: neither is kept. The limits of the fabric and of the services bound the running
@@ -18,7 +18,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use causeway_model::{RULE_INDEX, RuleSpec};
+use causeway_model::{
+    RULE_INDEX, ReferenceTarget, RuleSpec, SectionDefinition, SectionOrder, TableReference,
+};
 use serde_json::{Map, Value};
 
 use super::table::{ObjectKey, ObjectTable, ObjectTables};
@@ -41,19 +43,19 @@ pub enum Origin {
 pub enum Change {
     /// An object was added.
     Add(ObjectTable),
-    /// A route was added under this number.
-    AddRoute(u64, ObjectTable),
+    /// An object was added, which the service deletes by this number.
+    AddNumbered(u64, ObjectTable),
     /// A rule was inserted before this position, or appended.
     AddRule(Option<usize>, RuleSpec),
-    /// An object was deleted, with the routes that name it.
+    /// An object was deleted, with the policies that name it.
     Delete(ObjectKey),
-    /// The route with this number was deleted.
-    DeleteRoute(u64),
+    /// The object of a section with this number was deleted.
+    DeleteNumber(&'static str, u64),
     /// The rule at this position was deleted.
     DeleteRule(usize),
 }
 
-/// The values of an object as JSON: a group may have thousands of routes, and a table takes several
+/// The values of an object as JSON: a group may have thousands of objects, and a table takes several
 /// times the memory of its text. Equal values have equal texts, because keys are sorted.
 type ValuesText = Box<str>;
 
@@ -92,8 +94,11 @@ pub struct RunningObjects {
     /// Objects of the configuration file.
     listed: BTreeMap<ObjectKey, ValuesText>,
     retained: Vec<ObjectTable>,
-    route_numbers: HashMap<u64, ObjectKey>,
+    /// The numbered objects of each section.
+    numbers: HashMap<(&'static str, u64), ObjectKey>,
     last_order: u64,
+    /// The sections that services registered.
+    sections: &'static [SectionDefinition],
 }
 
 /// An object of the state file.
@@ -121,12 +126,6 @@ fn table(text: &str) -> Map<String, Value> {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// Returns the part of a route's values that names the port or link `key`. Names need no escapes.
-fn end_text(key: &ObjectKey) -> String {
-    let end = if key.section == "port" { "interface" } else { "edge" };
-    format!("{{\"{end}\":\"{}\"}}", key.id)
-}
-
 /// The relation of a running object to the configuration file and the next start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -144,19 +143,35 @@ pub enum Standing {
     Retained,
 }
 
+/// Returns whether a reference names the object with this key.
+fn names(reference: &TableReference, key: &ObjectKey) -> bool {
+    let is_of_type = match reference.target {
+        ReferenceTarget::NetworkPort => key.section == "port",
+        ReferenceTarget::Object(section) => key.section == section,
+        // Policies end with their group, of which nothing returns alone.
+        ReferenceTarget::Group => false,
+    };
+    is_of_type && reference.name == key.id
+}
+
 impl RunningObjects {
+    /// Has no object; the objects that are added are of these sections, or of the fabric.
+    pub fn new(sections: &'static [SectionDefinition]) -> Self {
+        Self { sections, ..Self::default() }
+    }
+
     /// Follows a change.
     pub fn apply(&mut self, change: Change, origin: Origin) {
         match change {
             Change::Add(table) => self.add(table, origin),
-            Change::AddRoute(number, table) => {
-                self.route_numbers.insert(number, table.key.clone());
+            Change::AddNumbered(number, table) => {
+                self.numbers.insert((table.key.section, number), table.key.clone());
                 self.add(table, origin);
             }
             Change::AddRule(at, rule) => self.add_rule(at, rule, origin),
             Change::Delete(key) => self.delete(&key, origin),
-            Change::DeleteRoute(number) => {
-                if let Some(key) = self.route_numbers.remove(&number) {
+            Change::DeleteNumber(section, number) => {
+                if let Some(key) = self.numbers.remove(&(section, number)) {
                     self.delete(&key, origin);
                 }
             }
@@ -183,24 +198,34 @@ impl RunningObjects {
         let Some(object) = self.running.remove(key) else { return };
         let returns = origin == Origin::Ephemeral || self.listed.contains_key(key);
         self.retain_object(key.clone(), object, returns);
-        if !matches!(key.section, "port" | "link") {
-            return;
-        }
-        let end = end_text(key);
-        let is_of = |(other, object): &(&ObjectKey, &RunningObject)| {
-            other.section == "route" && object.values.contains(&end)
-        };
-        let routes: Vec<_> =
-            self.running.iter().filter(is_of).map(|(key, _)| key.clone()).collect();
-        for route in &routes {
-            if let Some(object) = self.running.remove(route) {
-                self.retain_object(route.clone(), object, returns);
+        let policies = self.policies_of(key);
+        for policy in &policies {
+            if let Some(object) = self.running.remove(policy) {
+                self.retain_object(policy.clone(), object, returns);
             }
         }
-        if !routes.is_empty() {
+        if !policies.is_empty() {
             let running = &self.running;
-            self.route_numbers.retain(|_, key| running.contains_key(key));
+            self.numbers.retain(|_, key| running.contains_key(key));
         }
+    }
+
+    /// Returns the policies that name an object.
+    fn policies_of(&self, key: &ObjectKey) -> Vec<ObjectKey> {
+        // A search in the text, because few of thousands of policies name the object.
+        let name = Value::from(key.id.as_str()).to_string();
+        let mut found = Vec::new();
+        for section in self.sections.iter().filter(|one| one.order == SectionOrder::Policy) {
+            let is_of = |(other, object): &(&ObjectKey, &RunningObject)| {
+                other.section == section.name
+                    && object.values.contains(&name)
+                    && (section.relations.references)(&table(&object.values))
+                        .iter()
+                        .any(|reference| names(reference, key))
+            };
+            found.extend(self.running.iter().filter(is_of).map(|(key, _)| key.clone()));
+        }
+        found
     }
 
     /// Retains a deleted object that is kept and returns at the next start.
@@ -278,9 +303,9 @@ impl RunningObjects {
         self.running_rules().count()
     }
 
-    /// Returns the key of the route with this number.
-    pub fn route(&self, number: u64) -> Option<ObjectKey> {
-        self.route_numbers.get(&number).cloned()
+    /// Returns the key of the object of a section with this number.
+    pub fn numbered(&self, section: &'static str, number: u64) -> Option<ObjectKey> {
+        self.numbers.get(&(section, number)).cloned()
     }
 
     /// Returns the values that the file lists for an object.
@@ -352,8 +377,15 @@ impl RunningObjects {
             }),
         );
         // Stable: the order within a section stays.
-        all.sort_by_key(|object| rank(object.section));
+        all.sort_by_key(|object| self.rank(object.section));
         all
+    }
+
+    /// Returns the position of a section in the state file.
+    fn rank(&self, section: &str) -> usize {
+        let known = ["group", "rule", "port"].into_iter();
+        let known = known.chain(self.sections.iter().map(|section| section.name));
+        known.clone().position(|name| name == section).unwrap_or_else(|| known.count())
     }
 
     /// Returns the kept rules, each with its position among the rules of the file and the kept
@@ -371,12 +403,6 @@ fn rule_table(at: usize, rule: &RuleSpec) -> ObjectTable {
     values.insert(RULE_INDEX.key.to_owned(), at.into());
     let id = Value::Object(values.clone()).to_string();
     ObjectTable { key: ObjectKey { section: "rule", id }, values }
-}
-
-/// Returns the position of a section in the state file.
-fn rank(section: &str) -> usize {
-    let known = ["group", "rule", "port", "link", "route"];
-    known.iter().position(|name| *name == section).unwrap_or(known.len())
 }
 
 #[cfg(test)]
@@ -437,19 +463,20 @@ mod tests {
 
     #[test]
     fn kept_routes_outlast_an_object_of_the_file_and_end_with_one_that_is_deleted() {
-        let mut objects = RunningObjects::default();
+        let sections = crate::services::Registered::of(crate::services::SERVICES).sections;
+        let mut objects = RunningObjects::new(sections);
         let link = |name: &str| table("link", name, json!({ "name": name }));
         let route = |name: &str| table("route", name, json!({ "to": { "edge": name } }));
         objects.apply(Change::Add(link("listed")), Origin::File);
         objects.apply(Change::Add(link("own")), Origin::Operator);
-        objects.apply(Change::AddRoute(1, route("listed")), Origin::Operator);
-        objects.apply(Change::AddRoute(2, route("own")), Origin::Operator);
+        objects.apply(Change::AddNumbered(1, route("listed")), Origin::Operator);
+        objects.apply(Change::AddNumbered(2, route("own")), Origin::Operator);
         objects.apply(Change::Delete(link("own").key), Origin::Operator);
         assert_eq!(kept(&objects), ["route listed"]);
         objects.apply(Change::Delete(link("listed").key), Origin::Operator);
         assert_eq!(objects.standing(&route("listed").key), Standing::Retained);
         assert_eq!(kept(&objects), ["route listed"], "its link returns, and so does it");
-        objects.apply(Change::DeleteRoute(7), Origin::Operator);
+        objects.apply(Change::DeleteNumber("route", 7), Origin::Operator);
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! changes of this daemon are not kept; the log names the reason.
 //!
 //! [`Kept::restore_before_ports`] adds groups and rules once those of the configuration file are
-//! there, each rule at its stored index, and puts the routes in force, before any port is opened: a
+//! there, each rule at its stored index, and puts the policies in force, before any port is opened: a
 //! route drops the frames that it matches while its target is missing. [`Kept::restore_rest`] adds
-//! ports, links and objects of services after all objects of the configuration file, and completes
-//! the routes: from then on, the deletion of a target deletes its route.
+//! ports and objects of services after all objects of the configuration file, and completes
+//! the policies: from then on, the deletion of a target deletes its policy.
 //!
 //! An object that the configuration file has with the same values is that of the file. An object
 //! that conflicts with the file or with another object, or is invalid, loses: it is named in the
@@ -25,19 +25,21 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use causeway_model::commands::{links, routes};
 use causeway_model::draft::host::resolve_later;
 use causeway_model::schema::joined;
-use causeway_model::{Command, CommandError, KindDefinition, RouteSpec, SectionDefinition};
+use causeway_model::{
+    Command, CommandError, KindDefinition, SectionDefinition, TableContext, TableReader,
+    TableValues,
+};
 
 use super::objects::{Change, Origin, RunningObjects};
 use super::store::{self, StateLock};
-use super::table::{ObjectTable, of_sections};
+use super::table::ObjectTable;
 use super::writer::StateWriter;
 use super::{Kept, Touched, lock};
-use crate::config::Config;
 use crate::config::state::{self, StateContext, StateObject, StateText};
-use crate::fabric::{FabricControl, ask};
+use crate::config::{Config, ConfigObject};
+use crate::fabric::FabricControl;
 
 /// The objects of the state file on their way to the fabric.
 #[derive(Debug, Default)]
@@ -69,7 +71,7 @@ impl Kept {
             config: config.clone(),
             config_file,
             sections,
-            objects: Mutex::new(RunningObjects::default()),
+            objects: Mutex::new(RunningObjects::new(sections)),
             restored: Mutex::default(),
             loaded: Mutex::default(),
             writer: OnceLock::new(),
@@ -109,7 +111,7 @@ impl Kept {
     fn load(&self, kinds: &'static [&'static KindDefinition]) {
         let daemon = &self.config.daemon;
         let (file, run_dir, sections) = (&*daemon.state_file, &*daemon.run_dir, self.sections);
-        let cx = StateContext { file, kinds, sections, run_dir };
+        let cx = StateContext { file, kinds, sections, run_dir, key_file: &daemon.key_file };
         let read = store::load(file).map_err(|error| error.to_string()).and_then(|text| {
             let Some(text) = text else { return Ok(None) };
             let read = state::read(&text, &cx);
@@ -148,7 +150,7 @@ impl Kept {
         }
     }
 
-    /// Adds the groups and rules of the state file, and puts its routes in force. All groups and
+    /// Adds the groups and rules of the state file, and puts its policies in force. All groups and
     /// rules of the configuration file must be there.
     pub fn restore_before_ports(&self) {
         let objects = std::mem::take(&mut lock(&self.restored).objects);
@@ -161,10 +163,9 @@ impl Kept {
                     self.restore(&table, Command::GroupAdd(spec));
                 }
                 StateObject::Rule(at, rule) => rules.push((at.unwrap_or(usize::MAX), rule)),
-                StateObject::Route(route) => {
-                    // Its refusal shows when the route is completed.
-                    let _ = ask(&*self.inner, routes::Prepare(route.clone()));
-                    later.push(StateObject::Route(route));
+                StateObject::Section(object) => {
+                    self.prepare(&object);
+                    later.push(StateObject::Section(object));
                 }
                 other => later.push(other),
             }
@@ -199,23 +200,7 @@ impl Kept {
                     let table = ObjectTable::port(&port);
                     self.restore(&table, Command::PortAdd(*port));
                 }
-                StateObject::Link(draft) => {
-                    let key_file = &self.config.daemon.key_file;
-                    let what = format!("link {}", draft.name);
-                    match draft.into_spec(key_file, resolve_later) {
-                        Ok(spec) => {
-                            let table = ObjectTable::link(&spec);
-                            let keep = Command::service(links::Keep(Box::new(spec)));
-                            self.restore(&table, keep);
-                        }
-                        Err(error) => {
-                            let error = CommandError::Invalid(error.to_string());
-                            self.count(&what, None, Err(error));
-                        }
-                    }
-                }
-                StateObject::Route(route) => self.restore_route(route),
-                StateObject::Section(object) => self.restore_section(object),
+                StateObject::Section(object) => self.restore_section(&object),
                 StateObject::Group(_) | StateObject::Rule(..) => {}
             }
         }
@@ -224,7 +209,7 @@ impl Kept {
 
     /// Follows objects of registered sections that are not followed yet.
     fn follow_new(&self, origin: Origin) {
-        let Ok(tables) = of_sections(&*self.inner, self.sections) else { return };
+        let Ok(tables) = self.list_others() else { return };
         let mut objects = lock(&self.objects);
         for table in tables {
             if objects.listed(&table.key).is_none() {
@@ -233,31 +218,53 @@ impl Kept {
         }
     }
 
-    /// Completes a route, or removes it if it is refused.
-    fn restore_route(&self, route: RouteSpec) {
-        let table = ObjectTable::route(&route);
-        if self.restore(&table, Command::service(routes::Add(route.clone()))) {
-            return;
-        }
-        // It was put in force before the ports, and would drop the frames that it matches.
-        let all = ask(&*self.inner, routes::List).unwrap_or_default();
-        for view in all.into_iter().filter(|view| view.spec == route) {
-            let _ = ask(&*self.inner, routes::Delete(view.index));
+    /// Completes an object of a registered section.
+    fn complete(&self, object: &ConfigObject) -> Result<TableValues, String> {
+        let key_file = &self.config.daemon.key_file;
+        let cx = TableContext { key_file, resolve: resolve_later };
+        object.section.complete(&object.values(), cx)
+    }
+
+    /// Puts a policy in force. Its refusal shows when the policy is completed.
+    fn prepare(&self, object: &ConfigObject) {
+        let Some(prepare) = object.section.requests.prepare else { return };
+        if let Ok(complete) = self.complete(object) {
+            self.send(prepare, &complete);
         }
     }
 
-    /// Adds an object of a registered section.
-    fn restore_section(&self, object: crate::config::ConfigObject) {
-        let crate::config::ConfigObject { section, values } = object;
-        let table = ObjectTable::section(section, values);
-        let request = match (section.read)(&table.values) {
+    /// Sends a request about complete values, and ignores its refusal.
+    fn send(&self, read: TableReader, complete: &TableValues) {
+        if let Ok(request) = read(complete) {
+            let _ = self.inner.call(Command::Service(request));
+        }
+    }
+
+    /// Adds an object of a registered section, or completes a policy.
+    fn restore_section(&self, object: &ConfigObject) {
+        let section = object.section;
+        let complete = match self.complete(object) {
+            Ok(complete) => complete,
+            Err(text) => {
+                let what = format!("{} {}", section.name, section.id(&object.values()));
+                return self.count(&what, None, Err(CommandError::Invalid(text)));
+            }
+        };
+        let table = ObjectTable::section(section, section.table(&complete));
+        let read = section.requests.keep.unwrap_or(section.read);
+        let request = match read(&complete) {
             Ok(request) => request,
             Err(problems) => {
                 let error = CommandError::Invalid(joined(section.title, &problems));
                 return self.count(&table.key.to_string(), None, Err(error));
             }
         };
-        self.restore(&table, Command::Service(request));
+        let is_there = self.restore(&table, Command::Service(request));
+        if let (false, Some(_), Some(delete)) = (is_there, section.requests.prepare, section.delete)
+        {
+            // It was put in force before the ports, and would go on to apply.
+            self.send(delete, &complete);
+        }
     }
 
     /// Adds an object, unless the configuration file has it. Returns whether it runs now.
@@ -286,9 +293,10 @@ impl Kept {
         match (result, table) {
             (Ok(()), _) => restored.added += 1,
             (Err(error @ CommandError::Host(_)), Some(table)) => {
-                let delete = match table.key.section {
-                    "route" => "stop causewayd and delete its table in the state file",
-                    _ => "delete it with causeway",
+                let section = self.sections.iter().find(|one| one.name == table.key.section);
+                let delete = match section.is_none_or(SectionDefinition::is_named) {
+                    false => "stop causewayd and delete its table in the state file",
+                    true => "delete it with causeway",
                 };
                 log::warn!(
                     error:% = error;

@@ -3,21 +3,16 @@
 //! [`execute`] sends one command after the other to [`FabricControl`] and blocks the calling thread
 //! until each is answered. Steps before a refused step are not undone, steps after it are not
 //! tried; [`PlanResult::done`] reports which changes are complete. A replacement whose deletion
-//! succeeded and whose addition was refused is not done, and its object is missing. Routes that
-//! were prepared stay in force then. The numbers of routes are read once, before the first route is
-//! deleted; a route that is gone already, with its port or link, counts as deleted.
+//! succeeded and whose addition was refused is not done, and its object is missing. Policies that
+//! were prepared stay in force then. A policy that is gone already, with an object that it names,
+//! counts as deleted.
 //!
 //! `POST /v1/apply` calls it after `plan()`.
 
-use std::collections::HashMap;
+use causeway_model::{Command, CommandError, SectionOrder, ServiceRequest, TableReader, schema};
 
-use causeway_model::RouteSpec;
-use causeway_model::commands::{links, routes};
-use causeway_model::{Command, CommandError, ServiceRequest, TableReader, schema};
-
-use super::{ChangePlan, StepCommand};
-use crate::config::ConfigObject;
-use crate::fabric::{FabricControl, ask};
+use super::{ChangePlan, SectionObject, StepCommand};
+use crate::fabric::FabricControl;
 
 /// The result of executing a plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,10 +27,9 @@ pub struct PlanResult {
 pub fn execute(fabric: &dyn FabricControl, plan: &ChangePlan) -> PlanResult {
     let mut left = vec![0_usize; plan.changes.len()];
     plan.steps.iter().for_each(|step| left[step.change] += 1);
-    let mut numbers = None;
     let mut failed = None;
     for step in &plan.steps {
-        match execute_step(fabric, &step.act, &mut numbers) {
+        match execute_step(fabric, &step.act) {
             Ok(()) => left[step.change] -= 1,
             Err(error) => {
                 failed = Some((step.change, error));
@@ -46,42 +40,30 @@ pub fn execute(fabric: &dyn FabricControl, plan: &ChangePlan) -> PlanResult {
     PlanResult { done: left.into_iter().map(|left| left == 0).collect(), failed }
 }
 
-/// The number of each route, by which the fabric deletes it.
-type RouteNumbers = HashMap<RouteSpec, u64>;
-
-/// Executes a step. `numbers` is filled when it is first needed.
-fn execute_step(
-    fabric: &dyn FabricControl,
-    act: &StepCommand,
-    numbers: &mut Option<RouteNumbers>,
-) -> Result<(), CommandError> {
+/// Executes a step.
+fn execute_step(fabric: &dyn FabricControl, act: &StepCommand) -> Result<(), CommandError> {
     let command = match act.clone() {
-        StepCommand::RouteDel(route) => {
-            let numbers = match numbers {
-                Some(numbers) => numbers,
-                None => numbers.insert(route_numbers(fabric)?),
-            };
-            let Some(number) = numbers.get(&route).copied() else { return Ok(()) };
-            return match ask(fabric, routes::Delete(number)) {
-                Err(CommandError::NotFound { .. }) => Ok(()),
-                deleted => deleted,
-            };
-        }
-        StepCommand::LinkDel(name) => return ask(fabric, links::Delete(name)),
         StepCommand::RuleDel(index) => Command::RuleDel { index },
         StepCommand::PortDel(name) => Command::PortDel(name),
         StepCommand::GroupDel(name) => Command::GroupDel(name),
         StepCommand::GroupAdd(spec) => Command::GroupAdd(spec),
         StepCommand::RuleAdd(index, rule) => Command::RuleAdd { index: Some(index), rule },
         StepCommand::PortAdd(spec) => Command::PortAdd(*spec),
-        StepCommand::LinkAdd(spec) => return ask(fabric, links::Add(spec)).map(drop),
-        StepCommand::RoutePrepare(spec) | StepCommand::RoutePrepareIn(spec) => {
-            return ask(fabric, routes::Prepare(spec));
+        StepCommand::ObjectPrepare(object) | StepCommand::ObjectPrepareIn(object) => {
+            let Some(prepare) = object.section.requests.prepare else { return Ok(()) };
+            Command::Service(request_of(&object, prepare)?)
         }
-        StepCommand::RouteAdd(spec) => return ask(fabric, routes::Add(spec)).map(drop),
         StepCommand::ObjectDel(object) => {
             let Some(delete) = object.section.delete else { return Ok(()) };
-            Command::Service(request_of(&object, delete)?)
+            let deleted = fabric.call(Command::Service(request_of(&object, delete)?));
+            return match deleted {
+                Err(CommandError::NotFound { .. })
+                    if object.section.order == SectionOrder::Policy =>
+                {
+                    Ok(())
+                }
+                deleted => deleted.map(drop),
+            };
         }
         StepCommand::ObjectAdd(object) => {
             Command::Service(request_of(&object, object.section.read)?)
@@ -90,14 +72,8 @@ fn execute_step(
     fabric.call(command).map(drop)
 }
 
-/// Returns the request of an object of a section.
-fn request_of(object: &ConfigObject, read: TableReader) -> Result<ServiceRequest, CommandError> {
-    read(&object.values)
+/// Returns a request about an object of a section.
+fn request_of(object: &SectionObject, read: TableReader) -> Result<ServiceRequest, CommandError> {
+    read(&object.complete)
         .map_err(|all| CommandError::Invalid(schema::joined(object.section.title, &all)))
-}
-
-/// Returns the numbers of the routes before the first is deleted.
-fn route_numbers(fabric: &dyn FabricControl) -> Result<RouteNumbers, CommandError> {
-    let views = ask(fabric, routes::List)?;
-    Ok(views.into_iter().map(|view| (view.spec, view.index)).collect())
 }

@@ -3,28 +3,30 @@
 //!
 //! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file
 //! ([`plan()`]) and executes the steps ([`execute()`]). Planning has no side effect and cannot
-//! fail; equal states have an empty plan. The steps run in the order of [`StepCommand`]: links and
-//! ports are deleted before their groups and added after them; rules change in between.
+//! fail; equal states have an empty plan. The steps run in the order of [`StepCommand`]: ports and
+//! objects of paths are deleted before their groups and added after them; rules change in between.
 //!
-//! Routes deny traffic too: a new route, and a route that stays while its port or link is replaced,
-//! is prepared before any port changes (a new route of a new or replaced group: before any port is
-//! added), and a route is deleted after the ports and links. In between both sets apply together.
-//! Together they permit nothing that both deny, because the routes of the highest priority decide.
+//! Policies deny traffic too: a new policy, and a policy that stays while an object that it names is
+//! replaced, is prepared before any port changes (a new policy of a new or replaced group: before any
+//! port is added), and a policy is deleted after the ports and paths. In between both sets apply
+//! together. Together they must permit nothing that both deny: of routes, those of the highest
+//! priority decide. Sections state whether their objects are paths or policies
+//! ([`causeway_model::SectionOrder`]).
 //!
 //! A changed object is deleted and added again: there is no change in place, and its frontend or
-//! peer is disconnected in between. Ports, links and routes of a replaced group, and routes that
-//! name a replaced port or link, are replaced too; rules and objects of services' sections are not.
+//! peer is disconnected in between. Ports, paths and policies of a replaced group, and policies that
+//! name a replaced port or path, are replaced too; rules and other objects of sections are not.
 //! Names are compared exactly: a renamed object is a deletion and an addition. The plan holds for
 //! the state that was read; a concurrent change shows as a refused step. The execution ends at the
 //! first refused step, and executed steps are not undone.
 //!
-//! Objects of services' sections change last, deletions first: they may name ports, and no other
-//! object names them.
+//! Other objects of services' sections change last, deletions first: they may name ports, and no
+//! other object names them.
 //!
 //! `[daemon]`, `[dispatch]`, `[control]` and `[metrics]` are not planned. VNET commands have their
 //! own planner, [`crate::vnet::plan`]. [`crate::api`] plans and executes, one plan at a time, in
 //! the thread of a connection; `POST /v1/config/diff` uses [`read_running`] and [`rule_changes`],
-//! [`crate::kept`] [`read_running`] and [`shown`], and [`crate::vnet`] [`shown`].
+//! and [`crate::kept`] [`read_running`].
 
 mod execute;
 mod objects;
@@ -36,14 +38,16 @@ use std::collections::{HashMap, HashSet};
 use causeway_model::CommandError;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::{LinkSpec, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::{PortSpec, RuleSpec, SectionOrder};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::config::ConfigObject;
+use objects::DeletedObjects;
+
 pub use execute::{PlanResult, execute};
+pub use objects::SectionObject;
 pub use rules::changes as rule_changes;
-pub use state::read_running;
+pub use state::{list, read_running};
 
 /// The objects that can change while the daemon runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -54,12 +58,8 @@ pub struct FabricState {
     pub rules: Vec<RuleSpec>,
     /// The ports.
     pub ports: Vec<PortSpec>,
-    /// The links.
-    pub links: Vec<LinkSpec>,
-    /// The routes; their order has no meaning.
-    pub routes: Vec<RouteSpec>,
-    /// The objects of sections that can be listed and deleted.
-    pub objects: Vec<ConfigObject>,
+    /// The objects of sections; their order has no meaning.
+    pub objects: Vec<SectionObject>,
 }
 
 /// A change of one object.
@@ -67,9 +67,9 @@ pub struct FabricState {
 pub struct PlannedChange {
     /// The type of the change.
     pub action: ChangeType,
-    /// `group`, `rule`, `port`, `link`, `route`, or the section of a service.
+    /// `group`, `rule`, `port`, or the section of a service.
     pub what: &'static str,
-    /// Name of the object; rules and routes have a description instead.
+    /// Name of the object; rules and policies have a description instead.
     pub name: String,
     /// The object before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,10 +103,8 @@ pub struct PlanStep {
 /// A command of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepCommand {
-    /// Put a route of a group that stays in force.
-    RoutePrepare(RouteSpec),
-    /// Delete a link.
-    LinkDel(Name),
+    /// Put a policy of a group that stays in force.
+    ObjectPrepare(Box<SectionObject>),
     /// Delete a port.
     PortDel(Name),
     /// Delete a group.
@@ -117,40 +115,38 @@ pub enum StepCommand {
     RuleDel(usize),
     /// Insert a rule at an index; rules before it are inserted before.
     RuleAdd(usize, RuleSpec),
-    /// Put a route of a new or replaced group in force.
-    RoutePrepareIn(RouteSpec),
+    /// Put a policy of a new or replaced group in force.
+    ObjectPrepareIn(Box<SectionObject>),
     /// Add a port.
     PortAdd(Box<PortSpec>),
-    /// Add a link.
-    LinkAdd(Box<LinkSpec>),
-    /// Complete a prepared route.
-    RouteAdd(RouteSpec),
-    /// Delete the equal route.
-    RouteDel(RouteSpec),
     /// Delete an object of a section that a service registered.
-    ObjectDel(ConfigObject),
-    /// Add an object of a section that a service registered.
-    ObjectAdd(ConfigObject),
+    ObjectDel(Box<SectionObject>),
+    /// Add an object of a section that a service registered, or complete a prepared policy.
+    ObjectAdd(Box<SectionObject>),
 }
 
 impl StepCommand {
     /// Returns the position in a valid order.
     fn rank(&self) -> u8 {
         match self {
-            Self::RoutePrepare(_) => 0,
-            Self::LinkDel(_) => 1,
+            Self::ObjectPrepare(_) => 0,
+            Self::ObjectDel(object) => match object.section.order {
+                SectionOrder::Path => 1,
+                SectionOrder::Policy => 11,
+                SectionOrder::Last => 12,
+            },
             Self::PortDel(_) => 2,
             Self::GroupDel(_) => 3,
             Self::GroupAdd(_) => 4,
             Self::RuleDel(_) => 5,
             Self::RuleAdd(..) => 6,
-            Self::RoutePrepareIn(_) => 7,
+            Self::ObjectPrepareIn(_) => 7,
             Self::PortAdd(_) => 8,
-            Self::LinkAdd(_) => 9,
-            Self::RouteAdd(_) => 10,
-            Self::RouteDel(_) => 11,
-            Self::ObjectDel(_) => 12,
-            Self::ObjectAdd(_) => 13,
+            Self::ObjectAdd(object) => match object.section.order {
+                SectionOrder::Path => 9,
+                SectionOrder::Policy => 10,
+                SectionOrder::Last => 13,
+            },
         }
     }
 }
@@ -164,17 +160,10 @@ pub struct ChangePlan {
     pub steps: Vec<PlanStep>,
 }
 
-/// Returns the description of a route.
-pub fn shown(route: &RouteSpec) -> String {
-    let RouteSpec { group, source, destination, to, from } = route;
-    let from = from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
-    format!("{group}: {source} > {destination}{from}, to {to}")
-}
-
-/// Two lists of named objects. Ports and links that do not change themselves must be replaced if
-/// their group is.
+/// Two lists of named objects. Ports that do not change themselves must be replaced if their group
+/// is.
 struct NamedObjects<'a, T> {
-    /// `group`, `port` or `link`.
+    /// `group` or `port`.
     what: &'static str,
     name: fn(&T) -> &Name,
     /// The running objects.
@@ -233,7 +222,6 @@ impl<T: PartialEq + Clone + Serialize> NamedObjects<'_, T> {
 /// Plans the changes from `before` to `after`; the plan of equal states is empty.
 pub fn plan(before: &FabricState, after: &FabricState) -> ChangePlan {
     let mut plan = ChangePlan::default();
-    let after = &with_known_addresses(before, after);
     let groups = NamedObjects {
         what: "group",
         name: |g: &GroupSpec| &g.name,
@@ -257,100 +245,16 @@ pub fn plan(before: &FabricState, after: &FabricState) -> ChangePlan {
         &|p| StepCommand::PortDel(p.name.clone()),
         &|p| StepCommand::PortAdd(Box::new(p.clone())),
     );
-    let links = NamedObjects {
-        what: "link",
-        name: |l: &LinkSpec| &l.name,
-        before: &before.links,
-        after: &after.links,
+    let has_group = |name: &str| {
+        let is_there = before.groups.iter().any(|group| group.name.as_str() == name);
+        is_there && no_groups.iter().all(|gone| gone.as_str() != name)
     };
-    let no_links = links.note(
-        &mut plan,
-        &|l| no_groups.contains(&l.group),
-        &|l| StepCommand::LinkDel(l.name.clone()),
-        &|l| StepCommand::LinkAdd(Box::new(l.clone())),
-    );
-    let gone = |end: &RouteEnd| match end {
-        RouteEnd::Interface(port) => no_ports.contains(port),
-        RouteEnd::Edge(link) => no_links.contains(link),
-    };
-    let must_replace = |route: &RouteSpec| {
-        no_groups.contains(&route.group) || gone(&route.to) || route.from.as_ref().is_some_and(gone)
-    };
-    let has_group =
-        |name: &Name| !no_groups.contains(name) && before.groups.iter().any(|g| g.name == *name);
-    note_routes(&mut plan, (before, after), &must_replace, &has_group);
-    objects::note(&mut plan, &before.objects, &after.objects);
+    let deleted =
+        DeletedObjects { groups: no_groups.clone(), ports: no_ports, objects: HashSet::new() };
+    objects::note(&mut plan, (&before.objects, &after.objects), deleted, &has_group);
     // The sort is stable: rules keep the order in which their indices are valid.
     plan.steps.sort_by_key(|step| step.act.rank());
     plan
-}
-
-/// Returns `after`, in which links to an unchanged host name keep the address of the running link:
-/// links re-resolve their names by themselves.
-fn with_known_addresses(before: &FabricState, after: &FabricState) -> FabricState {
-    let mut after = after.clone();
-    let known: HashMap<&Name, &LinkSpec> = before.links.iter().map(|l| (&l.name, l)).collect();
-    for link in after.links.iter_mut().filter(|link| link.remote_host.is_some()) {
-        let Some(old) = known.get(&link.name) else { continue };
-        let same = old.remote().map(|remote| link.with_remote(remote));
-        if let Some(same) = same.filter(|same| same == *old) {
-            *link = same;
-        }
-    }
-    after
-}
-
-/// Plans the changes of routes, which have no names: equal routes stay, unless `must_replace`.
-/// `has_group` returns whether a group exists from the first step to the last.
-fn note_routes(
-    plan: &mut ChangePlan,
-    (before, after): (&FabricState, &FabricState),
-    must_replace: &dyn Fn(&RouteSpec) -> bool,
-    has_group: &dyn Fn(&Name) -> bool,
-) {
-    let (old, new): (HashSet<_>, HashSet<_>) =
-        (before.routes.iter().collect(), after.routes.iter().collect());
-    let mut note = |action, route: &RouteSpec, acts: Vec<StepCommand>| {
-        let change = plan.changes.len();
-        let value = || Some(json!(route));
-        let (before, after) = match action {
-            ChangeType::Add => (None, value()),
-            ChangeType::Delete => (value(), None),
-            ChangeType::Replace => (value(), value()),
-        };
-        plan.changes.push(PlannedChange {
-            action,
-            what: "route",
-            name: shown(route),
-            before,
-            after,
-        });
-        plan.steps.extend(acts.into_iter().map(|act| PlanStep { change, act }));
-    };
-    for route in &before.routes {
-        let prepare = StepCommand::RoutePrepare(route.clone());
-        match (new.contains(route), must_replace(route)) {
-            (true, false) => {}
-            (true, true) => {
-                // A group that is replaced takes its prepared routes along.
-                let again =
-                    (!has_group(&route.group)).then(|| StepCommand::RoutePrepareIn(route.clone()));
-                let complete = StepCommand::RouteAdd(route.clone());
-                let steps = [Some(prepare), again, Some(complete)];
-                note(ChangeType::Replace, route, steps.into_iter().flatten().collect());
-            }
-            (false, _) => {
-                note(ChangeType::Delete, route, vec![StepCommand::RouteDel(route.clone())]);
-            }
-        }
-    }
-    for route in after.routes.iter().filter(|route| !old.contains(route)) {
-        let prepare = match has_group(&route.group) {
-            true => StepCommand::RoutePrepare(route.clone()),
-            false => StepCommand::RoutePrepareIn(route.clone()),
-        };
-        note(ChangeType::Add, route, vec![prepare, StepCommand::RouteAdd(route.clone())]);
-    }
 }
 
 /// Returns the error for an answer of an unexpected type.

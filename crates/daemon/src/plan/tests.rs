@@ -1,7 +1,9 @@
 //! Plans checked on a plain list model.
 
 use super::*;
-use causeway_model::{NetSpec, Offloads, PortKind, SectionDefinition};
+use causeway_model::{NetSpec, Offloads, PortKind, SectionDefinition, TableValues};
+
+use crate::services::{Registered, SERVICES};
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -51,6 +53,21 @@ fn plan_of_rules_has_the_fewest_changes() {
     }
 }
 
+/// Returns an object of a section of the daemon.
+fn object(section: &str, complete: Value) -> SectionObject {
+    let sections = Registered::of(SERVICES).sections;
+    let section = sections.iter().find(|one| one.name == section).unwrap();
+    let Value::Object(complete) = complete else { unreachable!() };
+    SectionObject::new(section, complete)
+}
+
+/// Returns an object with another value.
+fn changed(before: &SectionObject, key: &str, value: Value) -> SectionObject {
+    let mut complete = before.complete.clone();
+    complete.insert(key.into(), value);
+    SectionObject::new(before.section, complete)
+}
+
 fn whole() -> FabricState {
     let group = |text| GroupSpec::from(name(text));
     let port = |text, group| PortSpec {
@@ -69,35 +86,40 @@ fn whole() -> FabricState {
         }),
     };
     let link = |text, group: &str| {
-        serde_json::from_value(
-            json!({"name": text, "group": group, "kind": "raw", "interface": "e"}),
-        )
-        .unwrap()
+        let link = json!({"name": text, "group": group, "kind": "raw", "interface": "e",
+            "metric": 100, "transit": false});
+        object("link", link)
     };
     let route = |to: Value| {
-        serde_json::from_value(
-            json!({"group": "g", "source": "any", "destination": "any", "to": to}),
-        )
-        .unwrap()
+        object("route", json!({"group": "g", "source": "any", "destination": "any", "to": to}))
     };
     FabricState {
         groups: vec![group("g"), group("h")],
         rules: rules("a"),
         ports: vec![port("p", "g"), port("q", "h")],
-        links: vec![link("l", "g"), link("m", "h")],
-        routes: vec![
+        objects: vec![
+            link("l", "g"),
+            link("m", "h"),
             route(json!({"type": "interface", "name": "p"})),
             route(json!({"type": "edge", "name": "l"})),
         ],
-        objects: Vec::new(),
     }
 }
 
-/// Returns the commands of the steps, in order.
+/// Returns the commands of the steps, in order: of objects, with the section.
 fn kinds(plan: &ChangePlan) -> Vec<String> {
     let word = |step: &PlanStep| {
         let text = format!("{:?}", step.act);
-        text.split(['(', ' ']).next().unwrap().to_owned()
+        let word = text.split(['(', ' ']).next().unwrap();
+        match &step.act {
+            StepCommand::ObjectPrepare(object)
+            | StepCommand::ObjectPrepareIn(object)
+            | StepCommand::ObjectAdd(object)
+            | StepCommand::ObjectDel(object) => {
+                format!("{}:{}", object.section.name, word.trim_start_matches("Object"))
+            }
+            _ => word.to_owned(),
+        }
     };
     plan.steps.iter().map(word).collect()
 }
@@ -107,8 +129,7 @@ fn plan_of_equal_states_is_empty() {
     assert_eq!(plan(&whole(), &whole()), ChangePlan::default());
     let mut turned = whole();
     turned.ports.reverse();
-    turned.links.reverse();
-    turned.routes.reverse();
+    turned.objects.reverse();
     assert_eq!(plan(&whole(), &turned), ChangePlan::default(), "only rules have an order");
 }
 
@@ -121,22 +142,29 @@ fn plan_adds_named_objects_first_and_deletes_them_last() {
             "GroupAdd",
             "GroupAdd",
             "RuleAdd",
-            "RoutePrepareIn",
-            "RoutePrepareIn",
+            "route:PrepareIn",
+            "route:PrepareIn",
             "PortAdd",
             "PortAdd",
-            "LinkAdd",
-            "LinkAdd",
-            "RouteAdd",
-            "RouteAdd"
+            "link:Add",
+            "link:Add",
+            "route:Add",
+            "route:Add"
         ]
     );
     let to_nothing = kinds(&plan(&whole(), &FabricState::default()));
     assert_eq!(
         to_nothing,
         [
-            "LinkDel", "LinkDel", "PortDel", "PortDel", "GroupDel", "GroupDel", "RuleDel",
-            "RouteDel", "RouteDel"
+            "link:Del",
+            "link:Del",
+            "PortDel",
+            "PortDel",
+            "GroupDel",
+            "GroupDel",
+            "RuleDel",
+            "route:Del",
+            "route:Del"
         ]
     );
 }
@@ -144,9 +172,9 @@ fn plan_adds_named_objects_first_and_deletes_them_last() {
 #[test]
 fn plan_replaces_the_objects_that_name_a_replaced_object() {
     let mut after = whole();
-    after.links[0].metric = 7;
+    after.objects[0] = changed(&after.objects[0], "metric", json!(7));
     let one = plan(&whole(), &after);
-    assert_eq!(kinds(&one), ["RoutePrepare", "LinkDel", "LinkAdd", "RouteAdd"]);
+    assert_eq!(kinds(&one), ["route:Prepare", "link:Del", "link:Add", "route:Add"]);
     assert_eq!(one.changes.len(), 2);
     assert!(one.changes.iter().all(|change| change.action == ChangeType::Replace));
 
@@ -155,18 +183,18 @@ fn plan_replaces_the_objects_that_name_a_replaced_object() {
     assert_eq!(
         kinds(&plan(&whole(), &after)),
         [
-            "RoutePrepare",
-            "RoutePrepare",
-            "LinkDel",
+            "route:Prepare",
+            "route:Prepare",
+            "link:Del",
             "PortDel",
             "GroupDel",
             "GroupAdd",
-            "RoutePrepareIn",
-            "RoutePrepareIn",
+            "route:PrepareIn",
+            "route:PrepareIn",
             "PortAdd",
-            "LinkAdd",
-            "RouteAdd",
-            "RouteAdd"
+            "link:Add",
+            "route:Add",
+            "route:Add"
         ]
     );
 }
@@ -176,32 +204,35 @@ fn plan_replaces_the_objects_that_name_a_replaced_object() {
 fn plan_puts_routes_in_force_before_ports_and_deletes_them_last() {
     let mut after = whole();
     after.ports[0].socket = "/elsewhere".into();
-    after.routes[1].source = "02:00:00:00:00:07".parse().unwrap();
+    after.objects[3] = changed(&after.objects[3], "source", json!("02:00:00:00:00:07"));
     let steps = kinds(&plan(&whole(), &after));
     assert_eq!(
         steps,
-        ["RoutePrepare", "RoutePrepare", "PortDel", "PortAdd", "RouteAdd", "RouteAdd", "RouteDel"]
+        [
+            "route:Prepare",
+            "route:Prepare",
+            "PortDel",
+            "PortAdd",
+            "route:Add",
+            "route:Add",
+            "route:Del"
+        ]
     );
 }
 
 /// A section without requests of its own: plans only compare the tables.
-static NOTE: SectionDefinition = SectionDefinition {
-    name: "note",
-    title: "[[note]]",
-    fields: &[],
-    read: |_| Err(Vec::new()),
-    list: None,
-    delete: None,
-};
+static NOTE: SectionDefinition =
+    SectionDefinition::new("note", "[[note]]", &[], |_| Err(Vec::new()));
 
-fn note(name: &str, text: &str) -> ConfigObject {
-    let Value::Object(values) = json!({ "name": name, "text": text }) else { unreachable!() };
-    ConfigObject { section: &NOTE, values }
+fn note(name: &str, text: &str) -> SectionObject {
+    let values: TableValues =
+        serde_json::from_value(json!({ "name": name, "text": text })).unwrap();
+    SectionObject::new(&NOTE, values)
 }
 
 #[test]
 fn plan_compares_objects_of_sections_by_name_and_values() {
-    let state = |objects: &[ConfigObject]| FabricState { objects: objects.to_vec(), ..whole() };
+    let state = |objects: &[SectionObject]| FabricState { objects: objects.to_vec(), ..whole() };
     let before = state(&[note("a", "1"), note("b", "1"), note("c", "1")]);
     let after = state(&[note("c", "1"), note("b", "2"), note("d", "1")]);
     let plan = plan(&before, &after);
@@ -215,5 +246,5 @@ fn plan_compares_objects_of_sections_by_name_and_values() {
             (ChangeType::Add, "note", "d")
         ]
     );
-    assert_eq!(kinds(&plan), ["ObjectDel", "ObjectDel", "ObjectAdd", "ObjectAdd"]);
+    assert_eq!(kinds(&plan), ["note:Del", "note:Del", "note:Add", "note:Add"]);
 }

@@ -23,7 +23,7 @@
 
 use std::path::{Path, PathBuf};
 
-use causeway_model::PortSpec;
+use causeway_model::{HostNeed, PortSpec};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus,
@@ -84,10 +84,14 @@ fn of_file(access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
 fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = READ.map(PathBuf::from).into();
     let vnet = [&config.control.vnet_file, &config.control.vnet_password_file];
-    let links = config.links.iter().flat_map(|link| {
-        [&link.certificate, &link.private_key, &link.authorities].into_iter().flatten()
-    });
-    let files = vnet.into_iter().flatten().chain(links).chain([&config.daemon.key_file]);
+    let of_objects: Vec<PathBuf> = config
+        .needs()
+        .filter_map(|(_, need)| match need {
+            HostNeed::File { path, .. } => Some(path),
+            HostNeed::Interface { .. } => None,
+        })
+        .collect();
+    let files = vnet.into_iter().flatten().chain(&of_objects).chain([&config.daemon.key_file]);
     let files = files.map(PathBuf::as_path).chain(RESOLVER.map(Path::new)).chain([file]);
     paths.extend(files.flat_map(directories));
     paths

@@ -16,13 +16,13 @@
 //! ports ([`check_lines`] against the configuration); `POST /v1/vnet` ([`crate::api`]) any
 //! other file. Resolving a host blocks the calling thread.
 
-use causeway_model::CommandError;
-use causeway_model::Name;
-use causeway_model::RouteSpec;
+use causeway_model::commands::routes;
+use causeway_model::{CommandError, Name, ServiceRequest};
 
 use super::command::{VERSION, VnetCommand};
 use super::parse::parse;
 use super::plan::{GroupState, LinkNumbers, StepExecutor, VnetStep};
+use crate::config::Config;
 use crate::fabric::FabricControl;
 use crate::limits::PROBLEMS_MAX;
 use causeway_model::draft::Resolver;
@@ -104,6 +104,23 @@ pub fn check_lines(
     Err(FileError::Wrong(problems.join("\n")))
 }
 
+/// Returns the requests that put the routes of a file in force before the ports and links of `config`
+/// exist; none of a file with a wrong line.
+pub fn policies(
+    config: &Config,
+    (group, resolve): (&Name, Resolver),
+    file: &str,
+    text: &[u8],
+) -> Vec<ServiceRequest> {
+    let world = GroupState::before_start(group, resolve, config);
+    let Ok(script) = check_lines(world, file, text) else { return Vec::new() };
+    let prepare = |step: &VnetStep| match step {
+        VnetStep::RouteAdd(route) => Some(ServiceRequest::new(routes::Prepare(route.clone()))),
+        _ => None,
+    };
+    script.steps.iter().filter_map(prepare).collect()
+}
+
 /// The effect of a line.
 enum PlannedLine {
     /// A change.
@@ -145,15 +162,6 @@ fn plan_line(world: &mut GroupState, line: &[u8]) -> Result<PlannedLine, String>
 }
 
 impl VnetScript {
-    /// Returns the routes that the file adds.
-    pub fn routes(&self) -> Vec<RouteSpec> {
-        let route = |step: &VnetStep| match step {
-            VnetStep::RouteAdd(route) => Some(route.clone()),
-            _ => None,
-        };
-        self.steps.iter().filter_map(route).collect()
-    }
-
     /// Executes the changes, up to the first refusal. Returns their number.
     ///
     /// # Errors

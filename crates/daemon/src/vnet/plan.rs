@@ -36,7 +36,9 @@ use causeway_model::{Answer, Command as FabricCommand, CommandError};
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
 use super::command::{EndName, RouteWords, VnetCommand, VnetTransport};
+use crate::config::Config;
 use crate::fabric::{FabricControl, ask};
+use causeway_model::draft::host::resolve_later;
 use causeway_model::draft::{HostPort, LinkDraft, LinkKindName, Resolver};
 
 /// A change of the fabric.
@@ -58,8 +60,8 @@ impl VnetStep {
         match self {
             Self::LinkAdd(spec) => format!("add link {}", spec.name),
             Self::LinkDel(name) => format!("delete link {name}"),
-            Self::RouteAdd(route) => format!("add route {}", crate::plan::shown(route)),
-            Self::RouteDel(route) => format!("delete route {}", crate::plan::shown(route)),
+            Self::RouteAdd(route) => format!("add route {route}"),
+            Self::RouteDel(route) => format!("delete route {route}"),
         }
     }
 }
@@ -163,23 +165,21 @@ impl GroupState {
         })
     }
 
-    /// Returns the state of a group before its ports and links are added: `ports`, `links` and
-    /// `routes` are those of all groups.
-    pub fn before_start(
-        group: &Name,
-        resolve: Resolver,
-        (ports, links, routes): (&[PortSpec], &[LinkSpec], &[RouteSpec]),
-    ) -> Self {
+    /// Returns the state of a group before the ports, links and routes of a configuration are added.
+    pub fn before_start(group: &Name, resolve: Resolver, config: &Config) -> Self {
         let is_here = |port: &&PortSpec| port.group == *group && port.kind.kind().is_network;
-        let links: Vec<LinkSpec> = links.to_vec();
+        let key_file = &config.daemon.key_file;
+        let link = |table| LinkDraft::read(&table).ok()?.into_spec(key_file, resolve_later).ok();
+        let links: Vec<LinkSpec> = config.tables_of("link").filter_map(link).collect();
+        let routes = config.tables_of("route").filter_map(|table| RouteSpec::read(&table).ok());
         Self {
             group: group.clone(),
             resolve,
-            ports: ports.iter().filter(is_here).cloned().collect(),
+            ports: config.ports.iter().filter(is_here).cloned().collect(),
             taken: links.iter().map(|link| link.name.clone()).collect(),
             links: links.into_iter().filter(|link| link.group == *group).collect(),
             numbers: Vec::new(),
-            routes: Some(routes.iter().map(|route| (route.clone(), None)).collect()),
+            routes: Some(routes.map(|route| (route, None)).collect()),
             known: HashMap::new(),
         }
     }
@@ -230,7 +230,7 @@ impl GroupState {
                 let spec = self.route(route)?;
                 let there = self.routes.as_ref().is_none_or(|all| all.contains_key(&spec));
                 if !there {
-                    return Err(format!("route {} does not exist", crate::plan::shown(&spec)));
+                    return Err(format!("route {spec} does not exist"));
                 }
                 VnetStep::RouteDel(spec)
             }
@@ -481,7 +481,7 @@ impl StepExecutor {
             VnetStep::RouteDel(route) => match self.routes.remove(&route) {
                 Some(number) => ask(fabric, routes::Delete(number)),
                 None => {
-                    let name = crate::plan::shown(&route);
+                    let name = route.to_string();
                     Err(CommandError::NotFound { what: "route", name })
                 }
             },

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use causeway_daemon::config::{Config, ConfigContext};
-use causeway_model::Dscp;
+use causeway_daemon::services::{Registered, SERVICES};
+use causeway_model::draft::LinkDraft;
+use causeway_model::{Dscp, PathMtu};
 
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
@@ -11,9 +13,9 @@ fn parse(text: &str) -> Result<Config, String> {
     let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
         state_dir: Some("/var/lib/causeway".into()),
-        underlay: |_| None,
+        underlay: Some(|_| None),
         kinds: &causeway_model::port::KINDS,
-        sections: &[],
+        sections: Registered::of(SERVICES).sections,
     };
     Config::parse(Path::new("c.toml"), text, &around).map_err(|e| e.to_string())
 }
@@ -102,12 +104,15 @@ fn config_with_every_table_is_read() {
     assert_eq!(config.daemon.control_mode, 0o600);
     assert_eq!(config.ports[0].socket, Path::new("/tmp/ports/n.sock"));
     assert_eq!(config.rules[0].to.to_string(), "blue/4:22");
-    assert_eq!(config.links[0].remote.as_deref(), Some("far.example:51871"));
-    assert_eq!(config.links[0].private_key.as_deref(), Some(Path::new("/etc/causeway/key")));
-    assert_eq!(config.links[1].local.as_deref(), Some("[::]:4789"));
-    assert_eq!((config.links[0].dscp, config.links[0].ecn), (Some(Dscp::Fixed(0)), Some(true)));
-    assert_eq!((config.links[1].dscp, config.links[1].ecn), (Some(Dscp::Inherit), Some(false)));
-    assert_eq!(config.routes[1].from.as_ref().unwrap().to_string(), "edge x");
+    let links: Vec<_> =
+        config.tables_of("link").map(|table| LinkDraft::read(&table).unwrap()).collect();
+    let routes: Vec<_> = config.tables_of("route").collect();
+    assert_eq!(links[0].remote.as_deref(), Some("far.example:51871"));
+    assert_eq!(links[0].private_key.as_deref(), Some(Path::new("/etc/causeway/key")));
+    assert_eq!(links[1].local.as_deref(), Some("[::]:4789"));
+    assert_eq!((links[0].dscp, links[0].ecn), (Some(Dscp::Fixed(0)), Some(true)));
+    assert_eq!((links[1].dscp, links[1].ecn), (Some(Dscp::Inherit), Some(false)));
+    assert_eq!(routes[1]["from"]["edge"], "x");
     assert_eq!(config.control.vnet_listen, Some("127.0.0.1:9003".parse().unwrap()));
     assert_eq!(parse(&config.to_toml()).unwrap(), config, "printed and read again");
 }
@@ -124,9 +129,9 @@ fn config_needs_control_without_a_default_directory() {
     let around = ConfigContext {
         run_dir: None,
         state_dir: None,
-        underlay: |_| None,
+        underlay: Some(|_| None),
         kinds: &causeway_model::port::KINDS,
-        sections: &[],
+        sections: Registered::of(SERVICES).sections,
     };
     let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
     assert!(error.contains("key \"control\" must be given"), "{error}");
@@ -452,7 +457,7 @@ fn config_reads_ten_thousand_routes_and_refuses_too_many() {
     };
     let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
     let file = |n: usize| format!("{HEAD}{port}{}", (0..n).map(route).collect::<String>());
-    assert_eq!(parse(&file(10_000)).unwrap().routes.len(), 10_000);
+    assert_eq!(parse(&file(10_000)).unwrap().objects.len(), 10_000);
     let error = parse(&file(16_385)).unwrap_err();
     assert!(error.contains("16385 tables [[route]]: expected at most 16384"), "{error}");
 }
@@ -517,7 +522,7 @@ fn config_mtu_follows_the_links_of_the_group() {
 /// If this host knows the path of a link, its MTU counts.
 #[test]
 fn config_mtu_follows_the_path_of_the_host() {
-    let mtu = |link: &str, underlay| {
+    let mtu = |link: &str, underlay: Option<PathMtu>| {
         let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
         let around = ConfigContext {
@@ -525,17 +530,16 @@ fn config_mtu_follows_the_path_of_the_host() {
             state_dir: Some("/var/lib/causeway".into()),
             underlay,
             kinds: &causeway_model::port::KINDS,
-            sections: &[],
+            sections: Registered::of(SERVICES).sections,
         };
         let text = format!("{HEAD}{port}{link}");
         let config = Config::parse(Path::new("c.toml"), &text, &around).unwrap();
         config.ports[0].kind.get::<causeway_model::NetSpec>().unwrap().mtu
     };
     let vxlan = "kind=\"vxlan\"\nvni=7\nremote=\"127.0.0.2\"";
-    assert_eq!(mtu(vxlan, |_| Some(1400)), 1350);
-    assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", |_| Some(1400)), 1400);
+    assert_eq!(mtu(vxlan, Some(|_| Some(1400))), 1350);
+    assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", Some(|_| Some(1400))), 1400);
     // The loopback interface carries more than the default MTU of a port.
-    let asked = causeway_daemon::config::underlay::underlay;
-    assert_eq!(mtu(vxlan, asked), 1500);
-    assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", asked), 1500);
+    assert_eq!(mtu(vxlan, None), 1500);
+    assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", None), 1500);
 }

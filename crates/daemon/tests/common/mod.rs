@@ -88,7 +88,7 @@ pub fn open_kept(dir: &Dir, fabric: Arc<dyn FabricControl>, text: &str) -> Arc<K
     let definitions = (registered.kinds, registered.sections);
     let kept = Arc::new(Kept::open(fabric, &config, file, definitions, false));
     let before_ports = || kept.restore_before_ports();
-    apply(&kept.of_file(), &config, &[], &before_ports, &|| false).unwrap();
+    apply(&kept.of_file(), &config, Vec::new(), &before_ports, &|| false).unwrap();
     kept.restore_rest(&|| false);
     kept.begin().unwrap();
     kept
@@ -101,7 +101,7 @@ fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -
     let refusals = Arc::<ControlRefusals>::default();
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
-        sections: &[],
+        sections: Registered::of(SERVICES).sections,
         nouns: Registered::of(SERVICES).nouns,
         started: Instant::now(),
         run_dir: dir.0.clone(),

@@ -237,6 +237,11 @@ impl State {
                 self.routes.remove(at.ok_or(missing("route", index))?);
                 Ok(())
             })
+            .on(|routes::Remove(spec)| {
+                let at = self.routes.iter().position(|(_, known)| *known == spec);
+                self.routes.remove(at.ok_or(missing("route", spec))?);
+                Ok(())
+            })
     }
 
     fn spend(&mut self) -> Result<(), CommandError> {

@@ -24,7 +24,7 @@ pub fn faults(page: &str) -> Vec<String> {
 fn problem(block: &str) -> Option<String> {
     let context = ConfigContext {
         run_dir: Some("/run/causeway".into()),
-        underlay: |_| None,
+        underlay: Some(|_| None),
         ..ConfigContext::of_process(Registered::of(SERVICES))
     };
     let mut text = block.replace(KEY.0, KEY.1);

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use causeway_daemon::services::{Registered, SERVICES};
-use causeway_model::draft::link::{LINK_FIELDS, LinkKindName};
+use causeway_model::draft::link::LinkKindName;
 use causeway_model::port::PORT_FIELDS;
 use causeway_model::schema::{Field, FieldInfo, TypeInfo, ValueType};
 use causeway_model::settings::{CONTROL_FIELDS, DAEMON_FIELDS, DISPATCH_FIELDS};
-use causeway_model::{GROUP_FIELDS, ROUTE_FIELDS, RULE_FIELDS};
+use causeway_model::{GROUP_FIELDS, RULE_FIELDS};
 
 /// Returns the generated part of the page.
 pub fn page() -> String {
@@ -31,12 +31,16 @@ pub fn page() -> String {
         "The first matching rule decides about a connect.",
         RULE_FIELDS.iter(),
     );
-    section(&mut text, "`[[link]]`", "A path of a group to another host.", LINK_FIELDS.iter());
-    kinds_of_links(&mut text);
-    section(&mut text, "`[[route]]`", "Routes apply before learnt addresses.", ROUTE_FIELDS.iter());
-    for section_of_service in Registered::of(SERVICES).sections {
-        let title = format!("`{}`", section_of_service.title);
-        section(&mut text, &title, "Registered by a service.", section_of_service.fields.iter());
+    for registered in Registered::of(SERVICES).sections {
+        let title = format!("`{}`", registered.title);
+        let about = match registered.about {
+            "" => "Registered by a service.",
+            about => about,
+        };
+        section(&mut text, &title, about, registered.fields.iter());
+        if registered.name == "link" {
+            kinds_of_links(&mut text);
+        }
     }
     text
 }

@@ -40,6 +40,74 @@ pub fn faults(path: &str, code: &str) -> Vec<String> {
         .collect()
 }
 
+/// Words of a single service that the daemon must not use beside its list of services: the service
+/// registers them as a section.
+const SECTION_WORDS: &[&str] = &[
+    "LinkSpec",
+    "LinkKind",
+    "LinkKindName",
+    "LinkDraft",
+    "LinkView",
+    "LinkState",
+    "LinkStats",
+    "RouteSpec",
+    "RouteEnd",
+    "RouteView",
+    "LINK_FIELDS",
+    "ROUTE_FIELDS",
+    "LINKS_MAX",
+    "ROUTES_MAX",
+    "link",
+    "links",
+    "route",
+    "routes",
+    "causeway_link",
+];
+
+/// Parts of the daemon that may use them: the language VNET, which has commands for links and
+/// routes, and the metrics, of which each has a text of its own.
+const SECTION_WORDS_IN: &[&str] = &["crates/daemon/src/vnet/", "crates/daemon/src/metrics/"];
+
+/// Returns the words of single sections in the code of the daemon, without tests. `lines` has
+/// literals, `code` has none.
+pub fn section_faults(path: &str, lines: &str, code: &str) -> Vec<String> {
+    let is_test = path.ends_with("tests.rs");
+    let is_other = |part: &&str| path.starts_with(*part);
+    if !path.starts_with("crates/daemon/src/")
+        || is_test
+        || SECTION_WORDS_IN.iter().any(|p| is_other(&p))
+    {
+        return Vec::new();
+    }
+    let end = lines.find("#[cfg(test)]").unwrap_or(lines.len());
+    let text = code.get(..end).unwrap_or(code);
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named = words.filter(|word| SECTION_WORDS.contains(word)).map(str::to_owned);
+    let quoted = ["\"link\"", "\"route\"", "[[link]]", "[[route]]"];
+    let code_lines = lines.get(..end).unwrap_or(lines).lines();
+    let code_lines = code_lines.filter(|line| !line.trim_start().starts_with("//"));
+    let literals: String = code_lines.collect::<Vec<_>>().join("\n");
+    let quoted = quoted.into_iter().filter(|word| literals.contains(word)).map(str::to_owned);
+    named
+        .chain(quoted)
+        .map(|word| format!("{path}: names {word}, which a section registers"))
+        .collect()
+}
+
+#[test]
+fn open_words_of_sections_are_found_in_the_daemon_only() {
+    let faults = |path: &str, text: &str| section_faults(path, text, &super::source::code(text));
+    let plan = "crates/daemon/src/plan/mod.rs";
+    assert_eq!(faults(plan, "use causeway_model::LinkSpec; // a route\n").len(), 1);
+    assert_eq!(faults(plan, "let kind = \"link\"; let blinks = 1;").len(), 1);
+    assert_eq!(
+        faults(plan, "fn f() {}\n#[cfg(test)]\nmod tests { use super::RouteSpec; }").len(),
+        0
+    );
+    assert_eq!(faults("crates/daemon/src/vnet/plan.rs", "LinkSpec").len(), 0);
+    assert_eq!(faults("crates/link/src/io/open.rs", "LinkSpec").len(), 0);
+}
+
 #[test]
 fn open_types_of_services_are_found_in_the_fabric_only() {
     let sample = "use causeway_model::{Name, LinkSpec};\nfn f(x: &RouteEnds) {}\n";

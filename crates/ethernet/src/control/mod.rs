@@ -93,6 +93,7 @@ impl Controller for EthernetController {
             .on(|route::Prepare(spec)| routes.prepare(control, spec))
             .on(|route::Add(spec)| routes.add(control, spec))
             .on(|route::Delete(number)| routes.delete(control, number))
+            .on(|route::Remove(spec)| routes.remove(control, &spec))
             .on(|traffic::Show(group)| traffic(control, &group))
             .on(|capture::Begin(spec)| captures.begin(control, spec))
             .on(|capture::Fetch(number)| captures.fetch(number))

@@ -152,6 +152,17 @@ impl Routes {
         if control.has_shard(&shard) { control.ask(&shard, DeleteRoute(number)) } else { Ok(()) }
     }
 
+    /// Deletes the route that equals `spec`. Without one the error is [`CommandError::NotFound`].
+    pub(super) fn remove(
+        &mut self,
+        control: &Control<'_>,
+        spec: &RouteSpec,
+    ) -> Result<(), CommandError> {
+        let number = self.numbers.get(spec).copied();
+        let missing = || CommandError::NotFound { what: "route", name: spec.to_string() };
+        self.delete(control, number.ok_or_else(missing)?)
+    }
+
     /// Returns the routes of all groups with their hits, newest first. Routes of a group without
     /// shard are left out.
     pub(super) fn list(&self, control: &Control<'_>) -> Result<Vec<RouteView>, CommandError> {

@@ -37,6 +37,7 @@
 //! | `local_address` | which of our addresses a peer sends to |
 //! | `udp_batch` | batches of datagrams, and the fall-back to single sends |
 //! | [`path`] | MTUs of routes and interfaces |
+//! | `section` | the section `[[link]]` of the configuration file |
 //! | [`inbox`] | a link's access to its group's mailbox |
 //! | [`stats`] | counters of links |
 //! | [`limits`] | limits and timing constants of the I/O |
@@ -55,6 +56,7 @@ pub mod path;
 mod pending;
 pub mod raw;
 mod request;
+mod section;
 pub mod service;
 pub mod stats;
 pub mod stream;
@@ -70,4 +72,6 @@ pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(service::Links::new()))
         .with_controller(|| Box::<control::LinkController>::default())
         .with_nouns(noun::NOUNS)
+        .with_sections(section::SECTIONS)
+        .with_start(names::start)
         .with_counters(stats::TABLES);

@@ -47,3 +47,11 @@ pub struct Delete(pub u64);
 impl TypedRequest for Delete {
     type Answer = ();
 }
+
+/// Deletes the route that equals this one.
+#[derive(Debug)]
+pub struct Remove(pub RouteSpec);
+
+impl TypedRequest for Remove {
+    type Answer = ();
+}

@@ -253,14 +253,14 @@ impl LinkDraft {
     /// assumed to have an IPv6 address, whose headers are longer, unless this host's end is an IPv4
     /// address. `underlay` returns the MTU of the path to the peer, or `None` if it is not known.
     /// See [`crate::LinkKind::mtu`].
-    pub fn mtu(&self, underlay: fn(&Self) -> Option<u16>) -> u16 {
+    pub fn mtu(&self, underlay: impl FnOnce() -> Option<u16>) -> u16 {
         let encapsulation = match self.kind {
             LinkKindName::Vnet => Some(0),
             LinkKindName::Vxlan => Some(VXLAN_BYTES),
             LinkKindName::Raw => None,
             _ => return u16::MAX,
         };
-        let underlay = underlay(self).unwrap_or(UNDERLAY_MTU);
+        let underlay = underlay().unwrap_or(UNDERLAY_MTU);
         let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
         let known = address(&self.remote).or(address(&self.local));
         let is_ipv4 = known.is_some_and(|address| address.is_ipv4());

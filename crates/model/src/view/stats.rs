@@ -63,6 +63,13 @@ pub struct StatsView<F: ViewForm = Typed> {
     pub log: LogStats,
 }
 
+impl StatsView {
+    /// Returns a sample without counters of objects, `uptime_seconds` after the daemon's start.
+    pub fn new(uptime_seconds: f64, doors: Vec<RefusalStats>, log: LogStats) -> Self {
+        Self { uptime_seconds, ports: Vec::new(), links: Vec::new(), doors, log }
+    }
+}
+
 /// Counters of a port or a link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound = "")]

@@ -73,6 +73,8 @@ impl<Q: Queues> Subnet<Q> {
         };
         if requester.transfer.member == 0 {
             requester.receivers.clear();
+            // The refusal is that of the last datagram.
+            requester.refusal = None;
             if self.was_sent(origin, requester) {
                 return Step::Done;
             }

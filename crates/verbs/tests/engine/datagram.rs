@@ -100,6 +100,10 @@ fn verbs_datagram_is_dropped_without_a_receiver() {
     assert!(world.statuses(1).is_empty());
     assert_eq!(world.adapter(1).counters().dropped, 7);
     assert_eq!(world.adapter(0).counters().unroutable, 1);
+    let refusal = |world: &mut World| world.adapter(0).queue_pair(left.1).unwrap().refusal();
+    assert!(refusal(&mut world).is_some(), "the last datagram reached no adapter");
+    send(&mut world, left, good, 10);
+    assert_eq!(refusal(&mut world), None, "the reason is that of the last datagram");
 }
 
 #[test]

@@ -8,15 +8,13 @@
 //! port, and with such a link of its kind to the same peer. Ports that other programs use are found
 //! at the opening of the link.
 //!
-//! `config::check` calls [`check`], in the thread that reads the file. Links that are added at run
-//! time are checked by the `link` service instead.
+//! The daemon calls [`find`] in the thread that reads the file. Links that are added at run time are
+//! checked by the shard of links instead.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 
-use super::file_value::FileValue;
-use super::problem::{Problems, line_of};
 use causeway_model::draft::{HostPort, LinkDraft, LinkKindName};
+use causeway_model::{TableConflict, TableValues};
 
 /// The UDP socket of a link.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,49 +96,53 @@ fn peer_identity(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>
     }
 }
 
-/// Checks each link against the links before it.
-pub(super) fn check(source: &str, links: &[FileValue<LinkDraft>], problems: &mut Problems) {
-    let sockets: Vec<_> = links.iter().map(|link| LinkSocket::of(&link.value)).collect();
-    for (at, (link, socket)) in links.iter().zip(&sockets).enumerate() {
-        let Some(socket) = socket else { continue };
-        let mut others = links.iter().zip(&sockets).take(at);
-        let clash = others.find_map(|(other, theirs)| {
-            let theirs = theirs.as_ref()?;
-            let text = if socket.is_shared(theirs) {
-                (peer_identity(&link.value) == peer_identity(&other.value))
-                    .then_some("goes to the same peer")?
+/// Returns the first conflict of each link with the links before it. A table that is no link has
+/// none.
+pub(super) fn find(tables: &[TableValues]) -> Vec<TableConflict> {
+    let drafts: Vec<Option<LinkDraft>> = tables.iter().map(super::draft).collect();
+    let sockets: Vec<_> =
+        drafts.iter().map(|link| link.as_ref().and_then(LinkSocket::of)).collect();
+    let mut conflicts = Vec::new();
+    for (table, (link, socket)) in drafts.iter().zip(&sockets).enumerate() {
+        let (Some(link), Some(socket)) = (link, socket) else { continue };
+        let mut others = drafts.iter().zip(&sockets).take(table).enumerate();
+        let found = others.find_map(|(other, (first, theirs))| {
+            let (first, theirs) = (first.as_ref()?, theirs.as_ref()?);
+            let is_same_peer = socket.is_shared(theirs);
+            let is_conflict = if is_same_peer {
+                peer_identity(link) == peer_identity(first)
             } else {
-                socket.excludes(theirs).then_some("needs the same UDP port in another way")?
+                socket.excludes(theirs)
             };
-            Some((other, text))
+            is_conflict.then_some((other, first, is_same_peer))
         });
-        if let Some((other, text)) = clash {
-            let (span, text) = describe(source, link, socket.port, (other, text));
-            problems.add(span, text);
+        if let Some((other, first, is_same_peer)) = found {
+            let (before, after) = describe((link, socket.port), first, is_same_peer);
+            let key = if is_same_peer { "remote" } else { "local" };
+            conflicts.push(TableConflict { table, key, other, before, after });
         }
     }
+    conflicts
 }
 
-/// Returns the position and the text of a conflict of a link with an earlier link.
+/// Returns the text of a conflict of a link, with its UDP port, with an earlier link: before and
+/// after the line of the latter.
 fn describe(
-    source: &str,
-    link: &FileValue<LinkDraft>,
-    port: u16,
-    (other, text): (&FileValue<LinkDraft>, &str),
-) -> (Range<usize>, String) {
-    let (name, first) = (&link.value.name, &other.value.name);
-    let line = line_of(source, other.whole.start);
-    let (kind, theirs) = (link.value.kind.as_str(), other.value.kind.as_str());
-    let same = text.contains("same peer");
-    let key = if same { "remote" } else { "local" };
-    let remedy = match (same, link.value.kind) {
+    (link, port): (&LinkDraft, u16),
+    first: &LinkDraft,
+    is_same_peer: bool,
+) -> (String, String) {
+    let remedy = match (is_same_peer, link.kind) {
         (true, LinkKindName::Vnet) => "expected one link to a peer".to_owned(),
         (true, _) => "expected another vni".to_owned(),
         (false, _) => format!("expected another port than {port} in one of them"),
     };
-    let text = format!(
-        "key {key:?}: link {name} (kind {kind:?}) and link {first} (kind {theirs:?}) on line {line}: \
-         the latter {text}; {remedy}"
-    );
-    (link.span(key), text)
+    let text = match is_same_peer {
+        true => "goes to the same peer",
+        false => "needs the same UDP port in another way",
+    };
+    let (kind, theirs) = (link.kind.as_str(), first.kind.as_str());
+    let before =
+        format!("link {} (kind {kind:?}) and link {} (kind {theirs:?})", link.name, first.name);
+    (before, format!(": the latter {text}; {remedy}"))
 }

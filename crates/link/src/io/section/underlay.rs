@@ -4,25 +4,28 @@
 //! each call. It sends no packet and discovers no path MTU: a smaller MTU beyond the first hop is
 //! unknown. Names of peers are not resolved. `None` lets the caller assume its default.
 //!
-//! The function is passed to [`crate::config::ConfigContext`], so that tests replace the host;
-//! `config::read` calls it for the links of the group of each port, in its thread, for the daemon's
-//! file and for the text of `POST /v1/apply` and `POST /v1/config/diff`. The `link` service
-//! measures path MTUs at run time.
+//! `super` registers the function with the section `[[link]]`: the daemon calls it for the links of
+//! the group of each port, in the thread that reads a configuration file or the text of a request.
+//! The shard of links measures path MTUs at run time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use causeway_link::io::path;
-use causeway_model::draft::{HostPort, LinkDraft};
+use causeway_model::TableValues;
+use causeway_model::draft::HostPort;
+use serde_json::Value;
+
+use crate::io::path;
 
 /// Returns the MTU of a link's interface, or of the route to its peer, in bytes. `None` if this
 /// host does not know it: the peer is given by name, or no route leads there.
-pub fn underlay(link: &LinkDraft) -> Option<u16> {
-    if let Some(interface) = &link.interface {
+pub(super) fn underlay(table: &TableValues) -> Option<u16> {
+    let text = |key: &str| table.get(key).and_then(Value::as_str);
+    if let Some(interface) = text("interface") {
         return path::interface_mtu(interface);
     }
-    let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
-    let remote = address(&link.remote)?;
-    path::route_mtu(address(&link.local).unwrap_or(any_address(remote)), remote)
+    let address = |key| text(key)?.parse::<HostPort>().ok()?.address();
+    let remote = address("remote")?;
+    path::route_mtu(address("local").unwrap_or(any_address(remote)), remote)
 }
 
 /// Returns the unspecified address of the family of `like`.
