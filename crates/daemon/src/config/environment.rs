@@ -2,11 +2,11 @@
 //! anything.
 //!
 //! An error is a finding with which the daemon does not start; a warning is a missing key file,
-//! certificate or interface of an object of a section, with which it starts and leaves the object down. Files of the
-//! configuration are opened and closed, not read, except the VNET password. Of accounts only
-//! `control_group` and `socket_group` are checked, not those of ports; of interfaces only those of
-//! sections, not those of MX ports. Directories of sockets, addresses in use, privileges and
-//! memory are not checked, and the host can change afterwards.
+//! certificate or interface of an object of a section, with which it starts and leaves the object
+//! down. Files of the configuration are opened and closed, not read, except the VNET password. Of
+//! accounts only `control_group` and `socket_group` are checked, not those of ports; of interfaces
+//! only those of sections, not those of MX ports. Directories of sockets, addresses in use,
+//! privileges and memory are not checked, and the host can change afterwards.
 //!
 //! `causewayd --check-config` calls [`Config::check_host`], in the main thread; a normal start does
 //! not, and reports the same errors where they occur.
