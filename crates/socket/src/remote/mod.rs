@@ -2,7 +2,7 @@
 //!
 //! Each link that carries sockets joins the shard as a *peer*, with a session of
 //! [`crate::multiplex`]. Peers announce the CIDs of their attached guests; the shard keeps them in a
-//! [`Directory`]. A connect to a CID that no running port of the group has opens a channel of the
+//! [`Directory`], where verified claims of a cluster come first. A connect to a CID that no running port of the group has opens a channel of the
 //! session with the peer that claims the CID. From then on the peer's side of the connection is a
 //! [`Party::Remote`](crate::conn::Party): packets of the guest become messages of the channel, with
 //! the guest's credit, and messages become packets for the guest. The state machine
@@ -10,8 +10,8 @@
 //! connections only.
 //!
 //! Rules apply at both ends: the caller's daemon checks them before it sends the request, and the
-//! callee's daemon before the guest sees it. A peer may use the CIDs that it claims, or that nobody
-//! claims, as source.
+//! callee's daemon before the guest sees it. A peer may use the CIDs that it claims, or that no place
+//! claims, as source; a CID with a verified claim only its host.
 //!
 //! All runs in the thread of the shard. Datagrams are sent at the end of a turn
 //! (`Peers::flush`).
@@ -38,6 +38,8 @@ mod serve;
 pub use connect::RemoteEnd;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use causeway_directory::{CidKey, Directory, Place};
 use causeway_fabric::carrier::{Body, Carrier, LinkId, Membership, Message, Outgoing};
@@ -75,6 +77,7 @@ struct PeerCounters {
     refused: u64,
     breaches: u64,
     refused_cids: u64,
+    foreign_cids: u64,
     refused_datagrams: u64,
     sessions: u64,
 }
@@ -115,6 +118,8 @@ pub(crate) struct Peers {
     peers: BTreeMap<LinkId, Peer>,
     /// The places of CIDs, own ones included.
     directory: Directory<CidKey>,
+    /// Counts changes of the own CIDs, for a reader of another thread.
+    cid_changes: Option<Arc<AtomicU64>>,
     /// Output of sessions; empty between calls.
     received: Received,
     /// Guests whose transmit ring stopped because too much is not acknowledged.
@@ -157,6 +162,7 @@ impl Peers {
             log: LogLimit::default(),
         };
         self.peers.insert(member.id, peer);
+        self.set_reachable(member.id, false);
         Ok(())
     }
 
@@ -197,6 +203,7 @@ impl Peers {
                 counters.refused,
                 counters.breaches,
                 counters.refused_cids,
+                counters.foreign_cids,
                 counters.refused_datagrams,
                 counters.sessions,
                 view.lost_total,
