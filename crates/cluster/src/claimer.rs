@@ -154,10 +154,10 @@ impl Claimer {
         Attachment::new(epoch, is_lost, None)
     }
 
-    /// Returns the number of addresses that another host took over while their guests run here.
-    pub fn lost(&self) -> usize {
-        let lost = |known: &&Attachment| known.is_lost && known.absent_since.is_none();
-        self.attached.values().filter(lost).count()
+    /// Returns the addresses that another host took over while their guests run here.
+    pub fn lost(&self) -> impl Iterator<Item = &ClusterAddress> {
+        let lost = |known: &Attachment| known.is_lost && known.absent_since.is_none();
+        self.attached.iter().filter(move |(_, known)| lost(known)).map(|(at, _)| at)
     }
 
     /// Returns the writes that are due, at most [`WRITES_MAX`] (128); none while this host is

@@ -42,10 +42,17 @@ fn host_name(number: usize) -> Name {
     format!("h{number}").parse().unwrap()
 }
 
+/// Returns an address: the kinds alternate.
 fn address(number: u8) -> ClusterAddress {
     let group = "blue".parse().unwrap();
-    let address = format!("52:54:00:00:00:{number:02x}");
-    ClusterAddress { kind: AddressKind::Mac, group, address }
+    let (kind, address) = match number % 4 {
+        0 => (AddressKind::Mac, format!("52:54:00:00:00:{number:02x}")),
+        1 => (AddressKind::Cid, (3 + u32::from(number)).to_string()),
+        2 => (AddressKind::Nic, format!("node{number}")),
+        _ => (AddressKind::Gid, format!("fe80::{number:x}")),
+    };
+    assert!(key::is_canonical(kind, &address));
+    ClusterAddress { kind, group, address }
 }
 
 /// Returns the public key of a host's tunnels.
@@ -217,8 +224,8 @@ fn attack(store: &mut Store, random: &mut Random, wall: u64) {
             store.put(target, claim.write());
         }
         3 | 4 => {
-            let claims: Vec<_> =
-                store.values.iter().filter(|(path, _)| path.contains("/mac/")).collect();
+            let is_claim = |path: &str| path.contains("/blue/");
+            let claims: Vec<_> = store.values.iter().filter(|(path, _)| is_claim(path)).collect();
             if !claims.is_empty() {
                 // A genuine record, at its own key or at that of another address.
                 let (own, value) = claims[random.below(claims.len())].clone();
@@ -377,6 +384,40 @@ fn exchange(hosts: &mut [Host], store: &mut Store, wall: u64) {
             host.write(store, None, wall);
         }
     }
+}
+
+#[test]
+fn site_cid_of_two_hosts_is_that_of_the_newer_guest_and_they_do_not_contend() {
+    let mut wall = 1_000 * SECOND;
+    let (mut hosts, mut store) = site_of_two(0, wall);
+    let cid = address(1);
+    assert_eq!(cid.cid(), Some(4));
+    hosts[0].local.insert(1, wall);
+    exchange(&mut hosts, &mut store, wall);
+    wall += SECOND;
+    hosts[1].local.insert(1, wall);
+    exchange(&mut hosts, &mut store, wall);
+    let owner = |host: &Host| host.replica.claim(&cid).map(|claim| claim.host.to_string());
+    assert_eq!(hosts.iter().map(owner).collect::<Vec<_>>(), [Some("h1".into()), Some("h1".into())]);
+    assert_eq!(hosts[0].replica.addresses()[0].at, cid);
+    assert!(hosts[1].replica.addresses().is_empty());
+    // The guest of the first host keeps running: its claim is lost, and not made again.
+    assert_eq!(hosts[0].claimer.lost().collect::<Vec<_>>(), [&cid]);
+    assert_eq!(hosts[0].replica.counters()["claims_lost_total"], 1);
+    let before = store.revision;
+    for _ in 0..50 {
+        wall += SECOND;
+        exchange(&mut hosts, &mut store, wall);
+    }
+    assert_eq!((hosts[1].claimer.lost().count(), store.revision), (0, before));
+    // The newer guest leaves.
+    hosts[1].local.remove(&1);
+    for _ in 0..4 {
+        wall += SECOND;
+        exchange(&mut hosts, &mut store, wall);
+    }
+    assert_eq!(hosts.iter().map(owner).collect::<Vec<_>>(), [Some("h0".into()), Some("h0".into())]);
+    assert_eq!((hosts[0].claimer.lost().count(), hosts[1].replica.addresses().len()), (0, 1));
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Ownership of addresses: which place has an address, by claims with epochs.
 //!
 //! A [`Directory`] keeps the claims on every address and follows the best one. Reports come from
-//! [sources](Source): the tunnels to peers today, a static table or a distributed store later. The
-//! directory performs no I/O and reads no clock; the caller passes the time of day. It does not
-//! forward frames and authenticates no peer: tunnels do, by keys, or in `causeway-plain` links by
+//! [sources](Source): the tunnels to peers. The directory performs no I/O and reads no clock; the
+//! caller passes the time of day. It does not forward frames and authenticates no peer: tunnels do, by keys, or in `causeway-plain` links by
 //! the peer's address alone. `link` applies their reports, and passes changes on to `ethernet`,
 //! which sends frames to the new place.
 //!
@@ -12,6 +11,9 @@
 //!                                │ Directory │──▶ Change: address, from place, to place
 //!   Source ───── Report ───────▶ └───────────┘
 //! ```
+//!
+//! A claim that the caller has verified, such as that of a host of the cluster, is an *assignment*
+//! ([`Directory::assign`]): no claim of another host is followed beside it.
 //!
 //! Several places may claim one address: the best claim is followed, and the others are kept, at
 //! most 8 in all. A newer claim of a place replaces its older one, and a repeated claim has no
@@ -39,6 +41,7 @@
 //! |---|---|
 //! | `table` | the directory: claims by address, unreachable places, epochs |
 //! | `claims` | the claims on one address and their order |
+//! | `assignment` | addresses that a verified claim gives to a host |
 //! | `advertisement` | the addresses that one side advertised to the other, with a digest |
 //! | `source` | reports, and the trait of their sources |
 //! | `limits` | limits |
@@ -56,6 +59,7 @@
 )]
 
 mod advertisement;
+mod assignment;
 mod claims;
 pub mod limits;
 mod source;

@@ -3,6 +3,7 @@
 //! It decides the owner of each address. The rules of a single address are in [`crate::claims`].
 //! `link::io::addresses` keeps one directory per group, applies reports of tunnels and addresses of
 //! own ports, and passes each [`Change`] to the group's shard, where `ethernet` updates its table.
+//! Verified claims are assignments ([`crate::assignment`]), which come before the claims of places.
 //!
 //! While the directory has [`DIRECTORY_MAX`] (65,536) addresses, claims of peers on further ones
 //! are dropped, and requested again when room appears ([`Directory::needs_repeat`]); own ports find
@@ -14,6 +15,7 @@
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::assignment::Assignments;
 use crate::claims::{ClaimOwner, Claims};
 use crate::limits::{DIRECTORY_MAX, EPOCH_AHEAD_NS, EPOCH_FOLLOWED_NS};
 use crate::{Key, Place, Report};
@@ -45,6 +47,8 @@ pub struct Change<K> {
 #[derive(Debug)]
 pub struct Directory<K> {
     claims: BTreeMap<K, Claims>,
+    /// Addresses that verified claims give to a host.
+    assigned: Assignments<K>,
     /// Places with claims that are followed only if no reachable place claims the address.
     unreachable: BTreeSet<Place>,
     /// Newest epoch that was received or given.
@@ -59,6 +63,7 @@ impl<K> Default for Directory<K> {
     fn default() -> Self {
         Self {
             claims: BTreeMap::new(),
+            assigned: Assignments::default(),
             unreachable: BTreeSet::new(),
             newest: 0,
             has_dropped: false,
@@ -105,19 +110,66 @@ impl<K: Key> Directory<K> {
     /// that is not followed is kept, see [`Self::withdraw`].
     fn claim(&mut self, place: Place, key: K, epoch: u64, wall: u64) -> Option<Change<K>> {
         let before = self.owner(key);
-        if before.is_none() && self.claims.len() >= DIRECTORY_MAX {
+        self.assigned.note(key, place, true);
+        if !self.claims.contains_key(&key) && self.claims.len() >= DIRECTORY_MAX {
             self.has_dropped = true;
             return None;
         }
+        let known = self.epoch_of(key, place);
         self.put(key, epoch, place, epoch > wall.saturating_add(EPOCH_AHEAD_NS));
-        if epoch <= wall.saturating_add(EPOCH_FOLLOWED_NS) {
-            self.newest = self.newest.max(epoch);
-        }
+        self.follow_epoch(epoch, wall);
         let now = self.owner(key);
-        let follows = now != before && now.is_some_and(|(_, at)| at == place);
+        let is_renewed = self.epoch_of(key, place) > known;
+        let follows = now.is_some_and(|(_, at)| at == place) && (now != before || is_renewed);
         // A newer claim from the same place is a change too: an older state may have been followed
         // in the meantime.
         follows.then_some(Change { key, from: before.map(|(_, at)| at), to: Some(place) })
+    }
+
+    /// Notes the epoch of another place, so that epochs given here are newer.
+    fn follow_epoch(&mut self, epoch: u64, wall: u64) {
+        if epoch <= wall.saturating_add(EPOCH_FOLLOWED_NS) {
+            self.newest = self.newest.max(epoch);
+        }
+    }
+
+    /// Assigns an address to a host by a claim that the caller has verified, at the time of day
+    /// `wall`, in ns: claims of other places are kept, and not followed. `others` are further places
+    /// of the host, followed while `place` is unreachable if they claim the address. The caller
+    /// bounds the number of assignments.
+    pub fn assign(
+        &mut self,
+        key: K,
+        (place, others): (Place, &[Place]),
+        epoch: u64,
+        wall: u64,
+    ) -> Option<Change<K>> {
+        let before = self.owner(key);
+        self.assigned.put(key, epoch, place, others);
+        self.follow_epoch(epoch, wall);
+        let now = self.owner(key);
+        let [from, to] = [before, now].map(|owner| owner.map(|(_, at)| at));
+        (now != before).then_some(Change { key, from, to })
+    }
+
+    /// Ends the assignment of an address to a place, unless its epoch is newer than `epoch`. The
+    /// claims on the address count again, that of the place included.
+    pub fn unassign(&mut self, key: K, place: Place, epoch: u64) -> Option<Change<K>> {
+        let before = self.find(key);
+        self.assigned.end(key, place, epoch);
+        self.change(key, before)
+    }
+
+    /// Returns whether an address is assigned, and to other places only.
+    pub fn is_assigned_elsewhere(&self, key: K, place: Place) -> bool {
+        self.assigned.is_at(key, place) == Some(false)
+    }
+
+    /// Returns whether a place may use an address: the address is assigned to the place, or it is
+    /// not assigned and no other place is its owner.
+    pub fn may_use(&self, key: K, place: Place) -> bool {
+        let is_free = || self.find(key).is_none_or(|owner| owner == place);
+        self.assigned.is_at(key, place).unwrap_or_else(is_free)
     }
 
     /// Adds a claim; `ahead`: its epoch lies far in the future.
@@ -137,10 +189,18 @@ impl<K: Key> Directory<K> {
         needs
     }
 
-    /// Withdraws the claim of a place on an address. Returns the change if the place was the owner.
+    /// Withdraws the claim of a place on an address, and releases an assignment to the place: the
+    /// host itself gave the address up. Returns the change if the place was the owner.
     pub fn withdraw(&mut self, place: Place, key: K) -> Option<Change<K>> {
         let before = self.find(key);
-        let Slot::Occupied(mut held) = self.claims.entry(key) else { return None };
+        self.assigned.note(key, place, false);
+        self.remove_claim(place, key);
+        self.change(key, before)
+    }
+
+    /// Removes the claim of a place on an address.
+    fn remove_claim(&mut self, place: Place, key: K) {
+        let Slot::Occupied(mut held) = self.claims.entry(key) else { return };
         // Room that appeared before a claim was missed needs no repetition.
         let has_claim = held.get().epoch_of(place).is_some();
         self.has_freed = self.has_dropped && (self.has_freed || has_claim);
@@ -148,33 +208,43 @@ impl<K: Key> Directory<K> {
         if held.get().is_empty() {
             held.remove();
         }
-        self.change(key, before)
     }
 
-    /// Withdraws the claim of a place on an address as [`Self::withdraw`] does, unless its epoch is
-    /// newer than `epoch`.
-    pub fn withdraw_until(&mut self, place: Place, key: K, epoch: u64) -> Option<Change<K>> {
-        let held = self.claims.get(&key)?.epoch_of(place)?;
-        (held <= epoch).then(|| self.withdraw(place, key)).flatten()
-    }
-
-    /// Withdraws all claims of a place, for example of a link that is removed.
-    pub fn remove_place(&mut self, place: Place) -> Vec<Change<K>> {
+    /// Forgets all claims that a place reported, for example because it must report them anew.
+    /// Assignments stay.
+    pub fn forget_claims(&mut self, place: Place) -> Vec<Change<K>> {
         let all = self.claimed_by(place);
-        let changes = all.into_iter().filter_map(|key| self.withdraw(place, key)).collect();
-        self.unreachable.remove(&place);
-        changes
+        self.change_all(all, |directory, all| {
+            all.iter().for_each(|key| directory.remove_claim(place, *key));
+        })
+    }
+
+    /// Removes a place, for example a link that is deleted, with all its claims and assignments.
+    pub fn remove_place(&mut self, place: Place) -> Vec<Change<K>> {
+        let all = self.addresses_of(place);
+        self.change_all(all, |directory, all| {
+            all.iter().for_each(|key| directory.remove_claim(place, *key));
+            directory.assigned.remove_place(place);
+            directory.unreachable.remove(&place);
+        })
     }
 
     /// Marks a place as reachable or unreachable and returns the changes.
     fn set_reachable(&mut self, place: Place, up: bool) -> Vec<Change<K>> {
-        let all = self.claimed_by(place);
+        let all = self.addresses_of(place);
+        self.change_all(all, |directory, _| {
+            if up {
+                directory.unreachable.remove(&place);
+            } else {
+                directory.unreachable.insert(place);
+            }
+        })
+    }
+
+    /// Returns the changes of addresses by an action.
+    fn change_all(&mut self, all: Vec<K>, act: impl FnOnce(&mut Self, &[K])) -> Vec<Change<K>> {
         let before: Vec<_> = all.iter().map(|key| self.find(*key)).collect();
-        if up {
-            self.unreachable.remove(&place);
-        } else {
-            self.unreachable.insert(place);
-        }
+        act(self, &all);
         let changes = all.into_iter().zip(before);
         changes.filter_map(|(key, before)| self.change(key, before)).collect()
     }
@@ -191,21 +261,32 @@ impl<K: Key> Directory<K> {
 
     /// Returns every address with the epoch and the place of its owner.
     pub fn iter(&self) -> impl Iterator<Item = (K, u64, Place)> + '_ {
-        let best = |claims: &Claims| claims.best(|place| self.unreachable.contains(&place));
-        self.claims.iter().filter_map(move |(key, claims)| {
-            best(claims).map(|(epoch, place)| (*key, epoch, place))
-        })
+        let keys: BTreeSet<K> = self.claims.keys().copied().chain(self.assigned.keys()).collect();
+        keys.into_iter()
+            .filter_map(move |key| self.owner(key).map(|(epoch, place)| (key, epoch, place)))
     }
 
     /// Returns epoch and place of the claim that is followed.
     fn owner(&self, key: K) -> Option<ClaimOwner> {
-        self.claims.get(&key)?.best(|place| self.unreachable.contains(&place))
+        let claims = self.claims.get(&key);
+        let unreachable = |place| self.unreachable.contains(&place);
+        let assigned = self.assigned.owner(key, claims, unreachable);
+        assigned.or_else(|| claims?.best(unreachable))
     }
 
     /// Returns the addresses that a place claims.
     fn claimed_by(&self, place: Place) -> Vec<K> {
         let all = self.claims.iter().filter(|(_, claims)| claims.epoch_of(place).is_some());
         all.map(|(key, _)| *key).collect()
+    }
+
+    /// Returns the addresses that a place claims or that are assigned to it.
+    fn addresses_of(&self, place: Place) -> Vec<K> {
+        let mut all = self.claimed_by(place);
+        all.extend(self.assigned.of_place(place));
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Returns the change of an address whose owner was `before`; `None` if the owner is the same,
@@ -283,14 +364,78 @@ mod tests {
         assert_eq!(directory.remove_place(b), [change(b, None)]);
     }
 
+    /// Assigns an address to a link. Returns the new place if it changed.
+    fn assign(directory: &mut Directory<MacKey>, link: u32, epoch: u64) -> Option<Option<Place>> {
+        let at = (Place::Link(link), &[Place::Link(link + 100)][..]);
+        directory.assign((1, MAC), at, epoch, epoch).map(|change| change.to)
+    }
+
     #[test]
-    fn directory_keeps_a_claim_that_is_newer_than_the_withdrawal() {
+    fn directory_prefers_an_assignment_to_newer_claims_of_other_places() {
+        let (key, a, b) = ((1, MAC), Place::Link(1), Place::Link(2));
         let mut directory = Directory::default();
-        claim(&mut directory, 1, (1, MAC), 900, 0);
-        assert_eq!(directory.withdraw_until(Place::Link(1), (1, MAC), 899), None);
-        assert_eq!(directory.find((1, MAC)), Some(Place::Link(1)));
-        assert!(directory.withdraw_until(Place::Link(1), (1, MAC), 900).is_some());
-        assert_eq!(directory.find((1, MAC)), None);
+        claim(&mut directory, 2, key, 900, 900);
+        assert!(directory.may_use(key, b) && !directory.may_use(key, a));
+        assert_eq!(assign(&mut directory, 1, 500), Some(Some(a)));
+        assert!(directory.may_use(key, a) && !directory.may_use(key, b));
+        assert!(directory.is_assigned_elsewhere(key, b));
+        assert_eq!(claim(&mut directory, 2, key, 950, 950), None);
+        assert_eq!(
+            directory.set_reachable(a, false),
+            [],
+            "the host is down, and keeps its address"
+        );
+        assert_eq!(directory.find(key), Some(a));
+        directory.set_reachable(a, true);
+        // A newer assignment is followed; the end of an older one has no effect on it.
+        assert_eq!(assign(&mut directory, 3, 600), Some(Some(Place::Link(3))));
+        assert_eq!(directory.unassign(key, a, 500), None);
+        assert_eq!(directory.unassign(key, Place::Link(3), 599), None);
+        let to_b = Change { key, from: Some(Place::Link(3)), to: Some(b) };
+        assert_eq!(directory.unassign(key, Place::Link(3), 600), Some(to_b));
+        // An own port with a newer epoch is preferred, as to any claim.
+        let epoch = directory.claim_local(key, 20);
+        assert_eq!(assign(&mut directory, 1, epoch - 1), None);
+        assert_eq!(directory.find(key), Some(Place::Here));
+        assert_eq!(assign(&mut directory, 1, epoch + 1), Some(Some(a)));
+        assert!(directory.claim_local((1, [2; 6]), 20) > epoch + 1);
+    }
+
+    #[test]
+    fn directory_host_releases_its_assignment_by_a_withdrawal() {
+        let (key, a, b) = ((1, MAC), Place::Link(1), Place::Link(2));
+        let mut directory = Directory::default();
+        assign(&mut directory, 1, 500);
+        claim(&mut directory, 1, key, 500, 500);
+        // The guest moves, and the store of assignments is away.
+        assert_eq!(claim(&mut directory, 2, key, 400, 500), None);
+        assert_eq!(directory.withdraw(b, key), None);
+        claim(&mut directory, 2, key, 400, 500);
+        assert_eq!(directory.withdraw(a, key), Some(Change { key, from: Some(a), to: Some(b) }));
+        assert_eq!(assign(&mut directory, 1, 500), None, "repeated");
+        assert!(directory.may_use(key, b) && !directory.is_assigned_elsewhere(key, b));
+        assert_eq!(claim(&mut directory, 1, key, 300, 500), Some(Some(b)), "the guest returns");
+        // The claims of a place are forgotten, and its assignment stays.
+        assert_eq!(directory.forget_claims(a), []);
+        assert_eq!((directory.find(key), directory.epoch_of(key, a)), (Some(a), None));
+        assert_eq!(directory.remove_place(a), [Change { key, from: Some(a), to: Some(b) }]);
+        assert_eq!(directory.withdraw(b, key), Some(Change { key, from: Some(b), to: None }));
+        assert_eq!(directory.iter().count(), 0);
+    }
+
+    #[test]
+    fn directory_follows_another_link_to_the_assigned_host() {
+        let (key, a, other) = ((1, MAC), Place::Link(1), Place::Link(101));
+        let mut directory = Directory::default();
+        assign(&mut directory, 1, 500);
+        assert!(directory.may_use(key, other));
+        assert_eq!(directory.set_reachable(a, false), [], "the other link has no claim");
+        assert_eq!(claim(&mut directory, 101, key, 7, 500), Some(Some(a)));
+        assert_eq!(directory.set_reachable(a, true).len(), 1);
+        assert_eq!(directory.iter().collect::<Vec<_>>(), [(key, 500, a)]);
+        directory.set_reachable(a, false);
+        directory.remove_place(other);
+        assert_eq!(directory.find(key), Some(a));
     }
 
     #[test]

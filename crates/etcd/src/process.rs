@@ -565,7 +565,19 @@ impl Process {
         };
         let refused = Some(&self.refused).filter(|reason| !reason.is_empty());
         let refused = refused.map(|reason| format!("etcd refuses writes of this host: {reason}"));
-        self.replica.alarm().or(self.long_record.map(long)).or(refused).unwrap_or_default()
+        let own = self.long_record.map(long).or(refused).or_else(|| self.lost_alarm());
+        self.replica.alarm().or(own).unwrap_or_default()
+    }
+
+    /// Returns the text about an address that another host took over while its guest runs here.
+    fn lost_alarm(&self) -> Option<String> {
+        let at = self.claimer.lost().next()?;
+        let host = &self.replica.claim(at)?.host;
+        let ClusterAddress { kind, group, address } = at;
+        Some(format!(
+            "host {host} claims {kind} {address} of group {group} with a newer epoch, and a guest \
+             with this address runs here: other hosts reach the guest of {host}; stop one of them"
+        ))
     }
 
     fn status(&self) -> ClusterStatus {

@@ -271,9 +271,9 @@ pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
 /// Shards of the service connect sockets of a group with those of other hosts, by datagrams that a
 /// link carries apart from frames: they answer [`OpenInbox`], [`Join`], [`Leave`] and
-/// [`ReadDrops`]. The datagrams
+/// [`ReadDrops`], and [`ReadCids`] and [`AssignCids`]. The datagrams
 /// are passed as frames without offloads, at most [`Carrier::longest`] bytes each; they may be lost,
-/// repeated and reordered. Addresses and [`Membership::notices`] are not used.
+/// repeated and reordered. Ethernet addresses and [`Membership::notices`] are not used.
 pub const CARRIES_SOCKETS: Capability = Capability("carries sockets between hosts");
 
 /// Requests the mailbox into which links put received frames and all other [`Message`]s; the shard
@@ -324,6 +324,35 @@ pub struct ReadAddresses(pub Arc<AtomicU64>);
 
 impl TypedRequest for ReadAddresses {
     type Answer = Vec<Mac>;
+}
+
+/// Requests the CIDs of the group's attached guests, each with the time of day at which its guest
+/// attached, in ns since 1970; in order of the CIDs. The shard adds 1 to the counter after each
+/// later change, until it closes or the next request gives another counter.
+#[derive(Debug)]
+pub struct ReadCids(pub Arc<AtomicU64>);
+
+impl TypedRequest for ReadCids {
+    type Answer = Vec<(u32, u64)>;
+}
+
+/// Assigns CIDs to the peer behind a link, by claims that the sender has verified: the shard follows
+/// no announcement of these CIDs by another peer. The sender bounds the number of CIDs. No effect for
+/// a link that has not joined, and for a CID that no guest may have.
+#[derive(Debug)]
+pub struct AssignCids {
+    /// The link to the peer.
+    pub link: LinkId,
+    /// Further links to the peer in the group.
+    pub others: Vec<LinkId>,
+    /// CIDs at the peer, with the epochs of the claims.
+    pub claimed: Vec<(u32, u64)>,
+    /// CIDs that left the peer, with the epochs until which assignments end.
+    pub withdrawn: Vec<(u32, u64)>,
+}
+
+impl TypedRequest for AssignCids {
+    type Answer = ();
 }
 
 /// Asks a controller for the group of a link, if the link is its own.

@@ -104,6 +104,10 @@ pub(crate) const PEER_COUNTERS: &[CounterDefinition] = &[
         "CIDs of the peer that were not accepted: invalid, or beyond 4,096.",
     ),
     (
+        "vsock_foreign_cids_total",
+        "CIDs of the peer that a verified claim of the cluster gives to another host: not followed.",
+    ),
+    (
         "vsock_refused_datagrams_total",
         "Datagrams of sockets that had no effect: malformed, of an earlier session, or without room.",
     ),

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::JoinCapture;
-use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
+use causeway_fabric::carrier::{AssignCids, Join, Leave, OpenInbox, ReadCids, ReadDrops};
 use causeway_fabric::{
     Context, GroupId, Port, PortId, Ports, Progress, Rules, Service, SourceProgress,
 };
@@ -458,6 +458,11 @@ impl Service for Socket {
             .on(|join: JoinCapture| self.join_capture(cx.ports, join))
             .on(|OpenInbox| self.peers.sender(cx))
             .on(|ReadDrops(link)| Ok(self.peers.counters(link)))
+            .on(|ReadCids(changes)| Ok(self.peers.local_cids(changes)))
+            .on(|assign: AssignCids| {
+                self.peers.assign(&assign);
+                Ok(())
+            })
             .on(|Join(member)| self.peers.join(cx.now_ns, member))
             .on(|Leave(link)| {
                 self.leave_link(cx, link);

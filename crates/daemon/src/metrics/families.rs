@@ -204,7 +204,7 @@ pub fn cluster(set: &mut MetricSet, view: &ClusterView) {
     plain(set, "causeway_cluster_revision_age_seconds", help, &[], age);
     let help = "Duration of the last full read of the site.";
     plain(set, "causeway_cluster_resync_seconds", help, &[], status.resync_seconds);
-    let help = "1 while removals are held, or another host uses the name of this host.";
+    let help = "1 while the cluster has an alarm; its status has the reason.";
     let alarm = f64::from(u8::from(!status.alarm.is_empty()));
     plain(set, "causeway_cluster_alarm", help, &[], alarm);
     for (name, count) in &status.counters {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_attach::native::{NetOptions, NetPort};
+use causeway_attach::native::{NetOptions, NetPort, Sockets, VsockOptions, VsockPort};
 use causeway_etcd::http::{Connection, HttpCall};
 use causeway_testing::folder::Folder;
 use serde_json::Value;
 
 /// Time for everything that the tests wait for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The variable by which a process of this test program becomes a daemon.
 const DAEMON: &str = "CAUSEWAY_TEST_CONFIGURATION";
 /// Ethernet type of test frames (IEEE 802, local experimental).
@@ -158,7 +158,11 @@ impl EtcdServer {
     }
 }
 
-/// A host: a daemon with ports `vm0` to `vm3` in group `blue`, and a directory process.
+/// A CID for which every host has a port.
+pub const SHARED_CID: u32 = 200;
+
+/// A host: a daemon with ports `vm0` to `vm3` in group `blue`, ports for AF_VSOCK with the host's CID
+/// and with [`SHARED_CID`], and a directory process.
 #[derive(Debug)]
 pub struct Host {
     pub number: u8,
@@ -169,6 +173,11 @@ pub struct Host {
     port: u16,
     daemon: Option<Running>,
     directory: Option<Running>,
+}
+
+/// Returns the CID that only this host has a port for.
+pub fn cid(host: u8) -> u32 {
+    100 + u32::from(host)
 }
 
 /// Returns the address of a guest.
@@ -195,6 +204,11 @@ impl Host {
             text += &format!(
                 "[[port]]\nname = \"vm{guest}\"\ngroup = \"blue\"\nkind = \"net\"\n\
                  mac = \"52:54:00:00:{number:02x}:{guest:02x}\"\n"
+            );
+        }
+        for cid in [cid(number), SHARED_CID] {
+            text += &format!(
+                "[[port]]\nname = \"cid{cid}\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {cid}\n"
             );
         }
         std::fs::write(folder.join("causeway.toml"), text).unwrap();
@@ -261,6 +275,13 @@ impl Host {
     pub fn attach(&self, guest: u8) -> NetPort {
         let path = self.folder.join(format!("vm{guest}.sock"));
         wait("the port accepts a frontend", || NetPort::attach(&path, NetOptions::default()).ok())
+    }
+
+    /// Attaches a guest with AF_VSOCK.
+    pub fn attach_sockets(&self, cid: u32) -> Sockets {
+        let path = self.folder.join(format!("cid{cid}.sock"));
+        let attach = || VsockPort::attach(&path, VsockOptions::default()).ok();
+        Sockets::new(wait("the port accepts a frontend", attach))
     }
 
     /// Asks the daemon; `None` if it does not answer.

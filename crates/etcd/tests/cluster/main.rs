@@ -5,4 +5,5 @@ mod hosts;
 mod join;
 mod outage;
 mod rights;
+mod sockets;
 mod tls;

@@ -4,7 +4,9 @@
 //! not a map of grants). Groups notify the service of their ports' addresses; [`AddressClaims`]
 //! claims them in the group's directory and announces them through the tunnels. Peers' claims
 //! arrive as reports; the directory decides the ownership of each address, and the group receives
-//! its changes. For `raw` links the addresses of ports become the receive filter. `vnet`, `vxlan`
+//! its changes. Claims that the cluster's directory has are verified: while such a claim gives an
+//! address to a host, no claim of another peer is followed ([`AddressClaims::apply_stored`]).
+//! For `raw` links the addresses of ports become the receive filter. `vnet`, `vxlan`
 //! and stream links exchange no claims: `ethernet` learns addresses there.
 //!
 //! [`super::service`] calls the module in the shard of links, for each notice, after each turn of
@@ -68,6 +70,8 @@ type LinkSources = BTreeMap<u32, LinkSource>;
 pub(super) struct AddressClaims {
     /// The directory of each group with links.
     directories: BTreeMap<Name, Directory<MacKey>>,
+    /// Claims of each link's peer on addresses that a verified claim gives to another host.
+    foreign: BTreeMap<LinkId, u64>,
     /// Changes of owners that groups have not accepted yet.
     changes: PendingChanges,
     /// When claims that found a directory full may be requested again.
@@ -95,25 +99,32 @@ impl AddressClaims {
             let Place::Link(id) = report.place() else { continue };
             let Some(link) = links.get(&LinkId(id)) else { continue };
             let group = &link.spec.group;
-            let changes = self.directory(group).apply(report, wall_ns());
+            let directory = self.directories.entry(group.clone()).or_default();
+            if let Report::Claimed { place, key, .. } = report
+                && directory.is_assigned_elsewhere(key, place)
+            {
+                let count = self.foreign.entry(LinkId(id)).or_default();
+                *count = count.wrapping_add(1);
+            }
+            let changes = directory.apply(report, wall_ns());
             self.record_changes(links, group, changes);
         }
         self.send_changes(links);
     }
 
-    /// Applies claims of a link's peer that the cluster's directory has, beside those that the
-    /// tunnel reports. A withdrawal has no effect on a claim with a newer epoch.
+    /// Applies verified claims of a link's peer that the cluster's directory has. They come before
+    /// those that tunnels report; a withdrawal has no effect on a claim with a newer epoch.
     pub(super) fn apply_stored(&mut self, links: &LinkEntries, stored: &ApplyClaims) {
         let Some(link) = links.get(&stored.link) else { return };
         let (group, at) = (&link.spec.group, place(stored.link));
+        let others: Vec<Place> = stored.others.iter().copied().map(place).collect();
         let mut changes = Vec::new();
         let directory = self.directory(group);
         for (mac, epoch) in &stored.withdrawn {
-            changes.extend(directory.withdraw_until(at, (0, *mac), *epoch));
+            changes.extend(directory.unassign((0, *mac), at, *epoch));
         }
         for (mac, epoch) in &stored.claimed {
-            let report = Report::Claimed { place: at, key: (0, *mac), epoch: *epoch };
-            changes.extend(directory.apply(report, wall_ns()));
+            changes.extend(directory.assign((0, *mac), (at, &others), *epoch, wall_ns()));
         }
         self.record_changes(links, group, changes);
         self.send_changes(links);
@@ -121,6 +132,7 @@ impl AddressClaims {
 
     /// Removes the claims of a closed link, which `links` no longer has.
     pub(super) fn remove_link(&mut self, links: &LinkEntries, id: LinkId, group: &Name) {
+        self.foreign.remove(&id);
         if let Some(directory) = self.directories.get_mut(group) {
             let changes = directory.remove_place(place(id));
             self.record_changes(links, group, changes);
@@ -129,6 +141,12 @@ impl AddressClaims {
         if !links.values().any(|link| link.spec.group == *group) {
             self.directories.remove(group);
         }
+    }
+
+    /// Returns the number of claims of a link's peer on addresses that a verified claim gives to
+    /// another host.
+    pub(super) fn foreign_of(&self, id: LinkId) -> u64 {
+        self.foreign.get(&id).copied().unwrap_or(0)
     }
 
     /// Returns when pending changes are sent again.

@@ -3,8 +3,8 @@
 //! The process `causeway-directory` reports the other hosts of the site and their addresses, which
 //! it reads from etcd and verifies ([`Remote`]). The controller opens an encrypted link to each
 //! host and group that both sides share, with the key of the host's record, and passes addresses to
-//! the shard of links ([`ApplyClaims`]), beside those that tunnels report. The process reads the
-//! addresses that this host has ([`Local`]).
+//! the shards that follow them ([`super::verified`]), before those that tunnels report. The process
+//! reads the addresses that this host has ([`Local`]): Ethernet addresses and CIDs.
 //!
 //! Without reports, after the end of the process or of etcd, links and addresses stay as they are:
 //! only an update removes them. A link that cannot be opened stays down and is retried. Links of
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use causeway_fabric::carrier::{FORWARDS_FRAMES, LinkId, ReadAddresses};
+use causeway_fabric::carrier::{CARRIES_SOCKETS, FORWARDS_FRAMES, LinkId, ReadAddresses, ReadCids};
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::commands::cluster::{Addresses, Hosts, Local, Remote, Show};
 use causeway_model::limits::{
@@ -36,8 +36,9 @@ use causeway_model::{
 use super::control::LinkController;
 use super::limits::ADDRESSES_READ;
 use super::open::read_key;
-use super::request::{ApplyClaims, OnFailure};
-use super::service::{NAME, wall_ns};
+use super::request::OnFailure;
+use super::service::wall_ns;
+use super::verified::HostClaims;
 
 /// The noun of the cluster.
 pub(super) const NOUN: NounDefinition = NounDefinition::new("cluster", cluster).for_reports();
@@ -99,8 +100,8 @@ struct Sweep {
     addresses: BTreeSet<ClusterAddress>,
 }
 
-/// Claims to apply, by link: addresses that came, and addresses that left.
-type PendingClaims = BTreeMap<LinkId, ApplyClaims>;
+/// Claims to apply, by link.
+type PendingClaims = BTreeMap<LinkId, HostClaims>;
 
 /// The cluster as this daemon knows it.
 #[derive(Debug)]
@@ -177,19 +178,9 @@ impl Cluster {
         if self.read.as_ref().is_some_and(is_fresh) && self.groups == groups {
             return Ok(false);
         }
-        let (provider, now) = (control.provider(FORWARDS_FRAMES)?, wall_ns());
         let mut local = BTreeMap::new();
         for group in &groups {
-            let shard = ShardKey::new(group, provider);
-            if !control.has_shard(&shard) {
-                continue;
-            }
-            for mac in control.ask(&shard, ReadAddresses(self.changes.clone()))? {
-                let (group, address) = (group.clone(), mac.to_string());
-                let at = ClusterAddress { kind: AddressKind::Mac, group, address };
-                let since = self.local.get(&at).copied().unwrap_or(now);
-                local.insert(at, since);
-            }
+            self.read_group(control, group, &mut local)?;
         }
         self.read = Some((count, Instant::now()));
         let has_groups_changed = self.groups != groups;
@@ -198,6 +189,35 @@ impl Cluster {
         }
         (self.local, self.groups) = (local, groups);
         Ok(has_groups_changed)
+    }
+
+    /// Reads the addresses of this host in a group.
+    fn read_group(
+        &self,
+        control: &Control<'_>,
+        group: &Name,
+        local: &mut BTreeMap<ClusterAddress, u64>,
+    ) -> Result<(), CommandError> {
+        let at = |kind, address| ClusterAddress { kind, group: group.clone(), address };
+        let shard = ShardKey::new(group, control.provider(FORWARDS_FRAMES)?);
+        if control.has_shard(&shard) {
+            let now = wall_ns();
+            for mac in control.ask(&shard, ReadAddresses(self.changes.clone()))? {
+                let at = at(AddressKind::Mac, mac.to_string());
+                let since = self.local.get(&at).copied().unwrap_or(now);
+                local.insert(at, since);
+            }
+        }
+        // A daemon without sockets has no such service.
+        let Ok(sockets) = control.provider(CARRIES_SOCKETS) else { return Ok(()) };
+        let shard = ShardKey::new(group, sockets);
+        if control.has_shard(&shard) {
+            let cids = control.ask(&shard, ReadCids(self.changes.clone()))?;
+            local.extend(
+                cids.iter().map(|(cid, since)| (at(AddressKind::Cid, cid.to_string()), *since)),
+            );
+        }
+        Ok(())
     }
 
     /// Returns the name of the link by which an address is reached.
@@ -241,11 +261,8 @@ impl Cluster {
         }
         let mut note = |cluster: &Self, at: &ClusterAddress, host: &Name, epoch, is_here| {
             let link = cluster.link_of(at, host).and_then(|name| links.get(name));
-            if let (Some((_, id)), Some(mac)) = (link, at.mac()) {
-                let new = || ApplyClaims { link: *id, claimed: vec![], withdrawn: vec![] };
-                let claims = claims.entry(*id).or_insert_with(new);
-                let list = if is_here { &mut claims.claimed } else { &mut claims.withdrawn };
-                list.push((mac.0, epoch));
+            if let Some((_, id)) = link {
+                claims.entry(*id).or_default().add(at, epoch, is_here);
             }
         };
         for at in removed {
@@ -256,7 +273,9 @@ impl Cluster {
         for RemoteAddress { at, host, epoch } in &update.addresses {
             let owner = (host.clone(), *epoch);
             let before = self.addresses.insert(at.clone(), owner);
-            if let Some((old, epoch)) = before.filter(|(old, _)| old != host) {
+            // A claim replaces that of another host at once, so that the address is never free.
+            let is_linked = self.link_of(at, host).is_some_and(|link| links.contains_key(link));
+            if let Some((old, epoch)) = before.filter(|(old, _)| old != host && !is_linked) {
                 note(self, at, &old, epoch, false);
             }
             note(self, at, host, *epoch, true);
@@ -440,8 +459,8 @@ impl LinkController {
         if is_new || update.end || !(update.hosts.is_empty() && update.removed_hosts.is_empty()) {
             self.follow_hosts(control);
         }
-        for (_, claims) in claims {
-            control.ask(&control.host_shard(NAME)?, claims)?;
+        for (link, claims) in claims {
+            claims.apply(control, &self.links, link)?;
         }
         Ok(self.cluster.view())
     }
@@ -499,10 +518,9 @@ impl LinkController {
         let Some((_, id)) = self.links.get(&link) else { return Ok(()) };
         let of = self.cluster.addresses.iter();
         let of = of.filter(|(at, (owner, _))| owner == host && at.group == *group);
-        let claimed = of.filter_map(|(at, (_, epoch))| Some((at.mac()?.0, *epoch))).collect();
-        let claims = ApplyClaims { link: *id, claimed, withdrawn: Vec::new() };
-        let shard = control.host_shard(NAME).map_err(|error| error.to_string())?;
-        control.ask(&shard, claims).map_err(|error| error.to_string())
+        let mut claims = HostClaims::default();
+        of.for_each(|(at, (_, epoch))| claims.add(at, *epoch, true));
+        claims.apply(control, &self.links, *id).map_err(|error| error.to_string())
     }
 }
 

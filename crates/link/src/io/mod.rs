@@ -22,6 +22,7 @@
 //! | [`service`] | opens, closes, shows and serves links |
 //! | `control` | configured links, and their commands |
 //! | `cluster` | hosts and addresses of a site: links to them, and the addresses of this host |
+//! | `verified` | verified claims of hosts of the site, on their way to shards |
 //! | `noun` | `/v1/links` and `/v1/cluster` of the control API |
 //! | `request` | requests of `control` to [`service`] |
 //! | `open` | opens links by their kind: sockets, keys, conflicts |
@@ -63,6 +64,7 @@ pub mod stream;
 pub mod tls;
 pub mod tunnels;
 mod udp_batch;
+mod verified;
 mod view;
 
 use causeway_fabric::ServiceRegistration;

@@ -80,14 +80,17 @@ impl TypedRequest for ReloadKeys {
     type Answer = ();
 }
 
-/// Applies claims of a link's peer that the cluster's directory has. No effect for an unknown link.
+/// Applies verified claims of a link's peer that the cluster's directory has: claims of other peers
+/// on these addresses are not followed. No effect for an unknown link.
 #[derive(Debug)]
 pub(crate) struct ApplyClaims {
     /// The link to the peer.
     pub link: LinkId,
+    /// Further links to the peer in the group.
+    pub others: Vec<LinkId>,
     /// Addresses at the peer, with their epochs.
     pub claimed: Vec<([u8; 6], u64)>,
-    /// Addresses that left the peer, with the epochs until which claims are withdrawn.
+    /// Addresses that left the peer, with the epochs until which claims end.
     pub withdrawn: Vec<([u8; 6], u64)>,
 }
 

@@ -123,7 +123,7 @@ pub struct Links {
     pub(super) sources: BTreeMap<u32, LinkSource>,
     /// Created with the first link.
     notices: Option<Notices>,
-    claims: AddressClaims,
+    pub(super) claims: AddressClaims,
     /// Created with the first lookup.
     pub(super) names: Option<Names>,
     /// Resolves host names; the tests replace it.

@@ -62,6 +62,10 @@ const VIEW: &[CounterDefinition] = &[
     ("handshakes_total", "Completed handshakes with the peer."),
     ("addresses_told", "Addresses that this host advertises to the peer."),
     ("addresses_heard", "Addresses that the peer advertises."),
+    (
+        "addresses_foreign_total",
+        "Addresses of the peer that a verified claim of the cluster gives to another host: not followed.",
+    ),
     ("fragmented_frames", "Incomplete frames whose fragments are kept."),
     (
         "segments_cut",

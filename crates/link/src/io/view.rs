@@ -83,6 +83,8 @@ impl Links {
                 let state = link.tunnel.and_then(|(number, _)| socket.state(number, now_ns));
                 if let Some((state, ups)) = state {
                     tunnel(&mut view, &state, ups);
+                    let foreign = self.claims.foreign_of(link.inbox.id);
+                    view.counters.insert("addresses_foreign_total".to_owned(), foreign);
                 }
                 for (name, count) in socket.refusals().view() {
                     view.counters.insert(format!("socket_{name}"), count);

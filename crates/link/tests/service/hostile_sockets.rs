@@ -15,23 +15,24 @@ use causeway_wire::vsock::{Header, Op, Type};
 const VNI: u32 = 7;
 
 /// A peer that sends what the test tells it to, over a plain tunnel.
-struct Peer {
+pub struct Peer {
     udp: UdpSocket,
     to: SocketAddr,
     tunnels: TunnelSet,
+    number: u16,
     packer: Packer,
-    session: PeerSession,
+    pub session: PeerSession,
     sink: Sink,
     began: Instant,
     /// Messages of the daemon, by channel.
-    heard: Vec<(u32, SocketMessage)>,
+    pub heard: Vec<(u32, SocketMessage)>,
     /// Datagrams of the session that are lost on their way to the peer from now on.
     losses: usize,
 }
 
 impl Peer {
     /// Links a host to a peer, and agrees on a session.
-    fn of(host: &Host, own: u8, other: u8, port: u16) -> Self {
+    pub fn of(host: &Host, own: u8, other: u8, port: u16) -> Self {
         Self::named(host, "peer", own, other, port)
     }
 
@@ -55,6 +56,7 @@ impl Peer {
             udp: socket,
             to: at(own),
             tunnels,
+            number,
             packer,
             session: PeerSession::new(0, &mut || 9),
             sink,
@@ -68,7 +70,7 @@ impl Peer {
     }
 
     /// Exchanges datagrams until `done`.
-    fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+    pub fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         let since = Instant::now();
         while !done(self) {
             assert!(since.elapsed() < PATIENCE, "{:?}", self.session.view());
@@ -77,7 +79,13 @@ impl Peer {
         }
     }
 
-    fn turn(&mut self) {
+    /// Advertises an Ethernet address.
+    pub fn advertise(&mut self, mac: [u8; 6], epoch: u64) {
+        let now = self.began.elapsed().as_nanos() as u64;
+        self.tunnels.tunnel_mut(self.number).unwrap().announce(now, VNI, mac, epoch).unwrap();
+    }
+
+    pub fn turn(&mut self) {
         let now = self.began.elapsed().as_nanos() as u64;
         let mut random = |bytes: &mut [u8]| bytes.fill(8);
         let mut clock = Clock { now, wall: now, random: &mut random };
@@ -127,21 +135,21 @@ impl Peer {
         });
     }
 
-    fn send(&mut self, channel: u32, op: Op, data: &[u8]) {
+    pub fn send(&mut self, channel: u32, op: Op, data: &[u8]) {
         let message =
             SocketMessage { op: op.raw() as u8, flags: 0, buf_alloc: 1 << 18, fwd_cnt: 0 };
         self.session.send(channel, 0, [&message.emit(), data]);
     }
 
     /// Requests a connection, and returns its channel.
-    fn request(&mut self, from: (u32, u32), to: (u32, u32)) -> u32 {
+    pub fn request(&mut self, from: (u32, u32), to: (u32, u32)) -> u32 {
         let channel = self.session.open(from.1).unwrap();
         self.send(channel, Op::Request, &Opening { from, to, kind: Type::Stream.raw() }.emit());
         channel
     }
 
     /// Waits for a message on a channel, and returns its operation.
-    fn answer(&mut self, channel: u32, guest: &mut Sockets) -> Option<Op> {
+    pub fn answer(&mut self, channel: u32, guest: &mut Sockets) -> Option<Op> {
         let since = Instant::now();
         loop {
             let heard = self.heard.iter().rfind(|(of, _)| *of == channel);

@@ -22,3 +22,4 @@ mod storms;
 mod streams;
 mod tls;
 mod tunnels;
+mod verified;

@@ -11,12 +11,12 @@ use causeway_model::{Answer, Command, LinkKind, PortKind, PortSpec, TunnelSpec, 
 use causeway_model::{RuleAction, RuleSpec};
 use causeway_wire::vsock::Type;
 
-fn key(n: u8) -> PrivateKey {
+pub fn key(n: u8) -> PrivateKey {
     PrivateKey::new([n; 32])
 }
 
 /// Links host `from` to host `to` by an encrypted tunnel.
-fn link(host: &Host, from: u8, to: u8, port: u16) {
+pub fn link(host: &Host, from: u8, to: u8, port: u16) {
     let file = host.path("key");
     std::fs::write(&file, key(from).to_text().as_str()).unwrap();
     let at = |n: u8| -> SocketAddr { format!("127.0.0.{n}:{port}").parse().unwrap() };
@@ -78,7 +78,7 @@ impl Pair {
 }
 
 /// Waits until a trace leads from a port to a CID.
-fn wait_reachable(host: &Host, from: &str, cid: u32) {
+pub fn wait_reachable(host: &Host, from: &str, cid: u32) {
     let connect = || causeway_model::commands::trace::Connect {
         from: Some(name(from)),
         group: None,

@@ -69,6 +69,11 @@ impl ClusterAddress {
     pub fn mac(&self) -> Option<Mac> {
         (self.kind == AddressKind::Mac).then(|| self.address.parse().ok()).flatten()
     }
+
+    /// Returns the CID; `None` for an address of another kind.
+    pub fn cid(&self) -> Option<u32> {
+        (self.kind == AddressKind::Cid).then(|| self.address.parse().ok()).flatten()
+    }
 }
 
 /// An address of a guest that runs on this host.
@@ -77,7 +82,8 @@ pub struct LocalAddress {
     /// The address.
     #[serde(flatten)]
     pub at: ClusterAddress,
-    /// Time of day at which the daemon found the address here, in ns since 1970.
+    /// Time of day at which the address appeared here, in ns since 1970: of a CID, when its guest
+    /// attached; of an Ethernet address, when the daemon found it.
     pub since: u64,
 }
 

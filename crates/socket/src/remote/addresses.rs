@@ -5,14 +5,19 @@
 //! The list goes over the reliable channel of addresses, whole when a session begins, and as
 //! changes later; so it needs no digest and no repetition. Claims of a peer end with its session. A
 //! running port of this daemon is preferred to any claim of a peer; among peers the newest epoch is
-//! followed ([`causeway_directory`]). An epoch of the future counts as the time of its arrival. A
-//! peer can therefore take over the CID of another peer's guest: new connects to the CID go to the
-//! peer with the newest claim.
+//! followed ([`causeway_directory`]). An epoch of the future counts as the time of its arrival.
+//!
+//! Hosts of a cluster sign claims on CIDs too. The link service verifies them, and assigns the CIDs
+//! to links ([`AssignCids`]): a connect finds its link by the claim, no announcement of another peer
+//! is followed, and no other peer may connect as that CID. Without such a claim a peer can take over
+//! the CID of another peer's guest: new connects go to the peer with the newest announcement.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_directory::{Place, Report};
-use causeway_fabric::carrier::LinkId;
+use causeway_fabric::carrier::{AssignCids, LinkId};
 use causeway_fabric::{Context, PortId};
 use causeway_model::CID_HOST;
 use causeway_wire::multiplex::{ADDRESSES, Address};
@@ -29,9 +34,40 @@ fn wall_ns() -> u64 {
     u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Returns whether a guest may have a CID.
+const fn is_guest(cid: u32) -> bool {
+    cid > CID_HOST && cid != u32::MAX
+}
+
 impl Peers {
-    /// Sends an address to all peers with a session.
+    /// Returns the CIDs of attached guests, with the times of day of their attachment, and counts each
+    /// later change.
+    pub(crate) fn local_cids(&mut self, changes: Arc<AtomicU64>) -> Vec<(u32, u64)> {
+        self.cid_changes = Some(changes);
+        self.directory.local().map(|((_, cid), epoch)| (cid, epoch)).collect()
+    }
+
+    /// Applies verified claims on CIDs.
+    pub(crate) fn assign(&mut self, request: &AssignCids) {
+        let AssignCids { link, others, claimed, withdrawn } = request;
+        if !self.peers.contains_key(link) {
+            return;
+        }
+        let (at, wall) = (place(*link), wall_ns());
+        let others: Vec<Place> = others.iter().copied().map(place).collect();
+        for (cid, epoch) in withdrawn {
+            self.directory.unassign((0, *cid), at, *epoch);
+        }
+        for (cid, epoch) in claimed.iter().filter(|(cid, _)| is_guest(*cid)) {
+            self.directory.assign((0, *cid), (at, &others), *epoch, wall);
+        }
+    }
+
+    /// Sends a changed address to all peers with a session.
     fn announce(&mut self, address: Address) {
+        if let Some(changes) = &self.cid_changes {
+            changes.fetch_add(1, Ordering::Release);
+        }
         for peer in self.peers.values_mut().filter(|peer| peer.session.is_up()) {
             peer.session.send(ADDRESSES, DISOWNED, [&address.emit(), &[]]);
             self.has_work = true;
@@ -82,10 +118,13 @@ impl Peers {
             return;
         }
         let is_known = self.directory.epoch_of(key, place).is_some();
-        let is_valid = cid > CID_HOST && cid != u32::MAX;
-        if !is_valid || (!is_known && peer.cids >= PEER_CIDS_MAX) {
+        if !is_guest(cid) || (!is_known && peer.cids >= PEER_CIDS_MAX) {
             bump(&mut peer.counters.refused_cids);
             return;
+        }
+        if self.directory.is_assigned_elsewhere(key, place) {
+            // It is kept: the owner may withdraw the CID before the claim ends.
+            bump(&mut peer.counters.foreign_cids);
         }
         // A claim of the future would precede all that other peers make until then.
         let wall = wall_ns();
@@ -96,10 +135,25 @@ impl Peers {
         }
     }
 
-    /// Returns whether a peer may use a CID as the source of a connection: no other place has the
-    /// claim that is followed. The caller checks the ports of this daemon.
+    /// Returns whether a peer may use a CID as the source of a connection: a verified claim gives it
+    /// to the peer, or none exists and no other place has the claim that is followed. The caller
+    /// checks the ports of this daemon.
     pub(super) fn may_use(&self, link: LinkId, cid: u32) -> bool {
-        self.directory.find((0, cid)).is_none_or(|owner| owner == place(link))
+        self.directory.may_use((0, cid), place(link))
+    }
+
+    /// Notes that the session with the peer of a link began, or that it ended: its announcements
+    /// are void, and assigned CIDs stay.
+    pub(super) fn set_reachable(&mut self, link: LinkId, up: bool) {
+        if !up {
+            self.directory.forget_claims(place(link));
+        }
+        self.directory.apply(Report::Reachable { place: place(link), up }, wall_ns());
+    }
+
+    /// Forgets the place of a link that left.
+    pub(super) fn remove_place(&mut self, link: LinkId) {
+        self.directory.remove_place(place(link));
     }
 }
 

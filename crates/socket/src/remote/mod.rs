@@ -2,7 +2,8 @@
 //!
 //! Each link that carries sockets joins the shard as a *peer*, with a session of
 //! [`crate::multiplex`]. Peers announce the CIDs of their running guests; the shard keeps them in a
-//! [`Directory`]. A connect to a CID that no running port of the group has opens a channel of the
+//! [`Directory`], in which verified claims of a cluster have precedence. A connect to a CID that no
+//! running port of the group has opens a channel of the
 //! session with the peer that claims the CID. From then on the peer's side of the connection is a
 //! [`Party::Remote`](crate::conn::Party): packets of the guest become messages of the channel, with
 //! the guest's credit, and messages become packets for the guest. The state machine
@@ -11,7 +12,7 @@
 //!
 //! Rules apply at both ends: the caller's daemon checks them before it sends the request, and the
 //! callee's daemon before the guest sees it. A peer may use a CID as source if no port here has the
-//! CID, and no other place has the claim that is followed.
+//! CID, and no other place has the claim that is followed; a CID with a verified claim only its host.
 //!
 //! All runs in the thread of the shard. Datagrams are sent at the end of a turn and of a tick
 //! (`Peers::flush`), at most 256 for each peer; while a link is down, none are sent over it.
@@ -40,6 +41,8 @@ mod serve;
 pub use connect::RemoteEnd;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use causeway_directory::{CidKey, Directory, Place};
 use causeway_fabric::carrier::{Body, Carrier, LinkId, Membership, Message, Outgoing};
@@ -77,6 +80,7 @@ struct PeerCounters {
     refused: u64,
     breaches: u64,
     refused_cids: u64,
+    foreign_cids: u64,
     refused_datagrams: u64,
     sessions: u64,
 }
@@ -117,6 +121,8 @@ pub(crate) struct Peers {
     peers: BTreeMap<LinkId, Peer>,
     /// The places of CIDs, own ones included.
     directory: Directory<CidKey>,
+    /// Counts changes of the own CIDs, for a reader of another thread.
+    cid_changes: Option<Arc<AtomicU64>>,
     /// Output of sessions; empty between calls.
     received: Received,
     /// Guests whose transmit ring stopped because too much is not acknowledged.
@@ -163,6 +169,7 @@ impl Peers {
             log: LogLimit::default(),
         };
         self.peers.insert(member.id, peer);
+        self.set_reachable(member.id, false);
         Ok(())
     }
 
@@ -203,6 +210,7 @@ impl Peers {
                 counters.refused,
                 counters.breaches,
                 counters.refused_cids,
+                counters.foreign_cids,
                 counters.refused_datagrams,
                 counters.sessions,
                 view.lost_total,

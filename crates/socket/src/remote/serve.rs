@@ -11,7 +11,7 @@ use causeway_fabric::carrier::{LinkId, Message};
 use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
 use causeway_wire::multiplex::ADDRESSES;
 
-use super::{INBOX, owner_of, place, random};
+use super::{INBOX, owner_of, random};
 use crate::conn::Role;
 use crate::counters::bump;
 use crate::limits::{
@@ -95,6 +95,7 @@ impl Socket {
                             log::info!(link = name, suppressed; "the peer carries sockets");
                         }
                     }
+                    self.peers.set_reachable(link, true);
                     self.peers.announce_all(link);
                 }
                 PeerEvent::Down(why) => self.lose_session(cx, link, *why),
@@ -120,7 +121,7 @@ impl Socket {
         if let Some(suppressed) = peer.log.admit(cx.now_ns) {
             log::info!(link = name, reason:% = why, connections, suppressed; "the session with the peer ended: its connections are reset");
         }
-        self.peers.directory.remove_place(place(link));
+        self.peers.set_reachable(link, false);
         for (id, _) in conns.into_values() {
             self.end(cx, id, true);
         }
@@ -142,6 +143,7 @@ impl Socket {
     pub(crate) fn leave_link(&mut self, cx: &mut Context<'_>, link: LinkId) {
         self.lose_session(cx, link, DownReason::Link);
         self.peers.peers.remove(&link);
+        self.peers.remove_place(link);
         self.resume_senders(cx);
         self.deliver_scheduled(cx);
     }
