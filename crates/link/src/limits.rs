@@ -105,6 +105,20 @@ pub const SOURCES: usize = 1_024;
 /// Lifetime of a cookie secret; its predecessor stays valid. 2 min.
 pub const COOKIE_NS: u64 = 120_000_000_000;
 
+/// Time for which the peer of a dormant tunnel may take to answer a handshake; 5 s. Then the tunnel
+/// is down, and frames that wait for the session are dropped.
+pub const WAKE_NS_MAX: u64 = 5_000_000_000;
+/// Time for which an on-demand tunnel stays awake without traffic, after its start, a handshake of
+/// the peer, a flooded frame or an announcement; 10 s, or the idle time if that is shorter.
+pub const LINGER_NS: u64 = 10_000_000_000;
+/// Most frames of a tunnel that wait for its session. A further frame is dropped, counted as
+/// `no_room` at the link.
+pub const WAITING_FRAMES_MAX: usize = 64;
+/// Most bytes of these frames; 128 KiB.
+pub const WAITING_BYTES_MAX: usize = 128 << 10;
+/// The same for all tunnels of an underlay socket; 8 MiB.
+pub const WAITING_BYTES_ALL: usize = 8 << 20;
+
 /// Time between heartbeats; 500 ms.
 pub const HEARTBEAT_NS: u64 = 500_000_000;
 /// Consecutive unanswered heartbeats after which a peer is down, if it sends no frames either. Each

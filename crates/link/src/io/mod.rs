@@ -29,6 +29,7 @@
 //! | `addresses` | exchanges address claims between groups and peers |
 //! | [`bare`] | `vnet` and `vxlan`: one frame per datagram |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: the tunnels of a socket |
+//! | [`tunnel_carrier`] | the transmit path of a link on a tunnel |
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
 //! | [`raw`] | `raw`: the local network behind an interface |
 //! | [`tls`] | mutual certificate authentication |
@@ -59,6 +60,7 @@ pub mod service;
 pub mod stats;
 pub mod stream;
 pub mod tls;
+pub mod tunnel_carrier;
 pub mod tunnels;
 mod udp_batch;
 mod view;

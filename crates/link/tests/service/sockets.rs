@@ -26,6 +26,8 @@ fn link(host: &Host, from: u8, to: u8, port: u16) {
         key: key(to).public().to_string().parse().unwrap(),
         private_key: file,
         vni: 7,
+        idle: None,
+        has_directory: false,
         class: Default::default(),
     });
     host.link(spec("peer", "red", kind)).unwrap();
@@ -78,7 +80,7 @@ impl Pair {
 }
 
 /// Waits until a trace leads from a port to a CID.
-fn wait_reachable(host: &Host, from: &str, cid: u32) {
+pub fn wait_reachable(host: &Host, from: &str, cid: u32) {
     let connect = || causeway_model::commands::trace::Connect {
         from: Some(name(from)),
         group: None,

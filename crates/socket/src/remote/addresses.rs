@@ -31,7 +31,14 @@ fn wall_ns() -> u64 {
 impl Peers {
     /// Sends an address to all peers with a session.
     fn announce(&mut self, address: Address) {
-        for peer in self.peers.values_mut().filter(|peer| peer.session.is_up()) {
+        let now_ns = self.now_ns;
+        for peer in self.peers.values_mut() {
+            if !peer.session.is_up() {
+                if address.is_here && peer.is_dormant {
+                    peer.session.hasten(now_ns);
+                }
+                continue;
+            }
             peer.session.send(ADDRESSES, DISOWNED, [&address.emit(), &[]]);
             self.has_work = true;
         }
