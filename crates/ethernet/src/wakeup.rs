@@ -2,14 +2,15 @@
 //!
 //! A group of a site has a link to each host, and most of them are dormant. If every broadcast woke
 //! them, all hosts would have sessions with each other. Therefore a flooded frame wakes a dormant link
-//! only if it resolves an address or configures one (ARP, neighbour and router solicitation, DHCP),
-//! and only if the peer has an address in the group, which its claims show. Links that are awake carry
+//! only if it resolves an address or configures one (ARP, neighbour and router solicitation, DHCP, an
+//! announcement of an MX NIC), and only if the peer has an address in the group, which its claims show. Links that are awake carry
 //! all flooded frames. Unicast frames to an address behind a link always wake the link.
 //!
 //! `crate::link_tx` asks for each flooded frame to a dormant link, in the dispatcher's thread of the
 //! group. The module reads the first bytes of the frame only; a frame that is cut off wakes no link.
 
 use causeway_wire::ethernet::is_tag;
+use causeway_wire::mxoe;
 
 use crate::port::Switch;
 use crate::route::SwitchIndex;
@@ -48,6 +49,7 @@ fn resolves(head: &[u8]) -> Option<bool> {
     }
     Some(match kind {
         // A request in which sender and target are the same is an announcement.
+        mxoe::ETHER_TYPE => true,
         ARP => payload.get(6..8)? == [0, 1] && payload.get(14..18)? != payload.get(24..28)?,
         IPV4 => {
             let len = usize::from(payload.first()? & 0xf).saturating_mul(4);
@@ -119,6 +121,7 @@ mod tests {
             (false, frame(IPV6, &ipv6(58, &[128, 0]))),
             (true, frame(IPV6, &ipv6(17, &[0, 1, 2, 0x23]))),
             (false, frame(0x88cc, &[0; 40])),
+            (true, frame(0x86df, &[0; 40])),
             (true, frame(0x8100, &[&[0, 5, 8, 6][..], &arp(1, a, b)].concat())),
         ] {
             assert_eq!(resolves(&frame), Some(wakes), "{frame:02x?}");

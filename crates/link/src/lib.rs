@@ -16,7 +16,7 @@
 //! links. Only names of hosts are resolved in threads of the crate.
 //!
 //! A link with a name that exists is refused as a conflict, and so is a second link that would
-//! receive the same datagrams. At most 1,024 links exist. At a limit of a queue or of reassembly,
+//! receive the same datagrams. At most 4,096 links exist. At a limit of a queue or of reassembly,
 //! frames are dropped and counted by their reason; at a limit of handshakes, the initiation is
 //! answered with a cookie or dropped; a connection that is too slow ends and is tried again
 //! ([`limits`], [`io::limits`]). A datagram of an encrypted tunnel that arrives twice is dropped

@@ -156,8 +156,8 @@ pub const SEARCH_NS: u64 = 60_000_000_000;
 
 pub use causeway_directory::limits::ADDRESSES_MAX;
 /// Most virtual networks of one tunnel. For a further network `Tunnel::carry` returns false: the
-/// service logs an error, and received frames of this network are dropped, counted as `Vni`. The
-/// limit of links of a daemon (1,024) is reached first.
+/// service logs an error, and received frames of this network are dropped, counted as `Vni`. A daemon
+/// has no more links.
 pub const VNIS_MAX: usize = 4_096;
 /// Intervals at which an announcement is repeated: 100 ms, then 300 ms later.
 pub const REPEAT_ANNOUNCEMENT_NS: [u64; 2] = [100_000_000, 300_000_000];
@@ -165,7 +165,7 @@ pub const REPEAT_ANNOUNCEMENT_NS: [u64; 2] = [100_000_000, 300_000_000];
 pub const SYNC_NS: u64 = 1_000_000_000;
 
 /// Most tunnels of one underlay socket. `TunnelSet::add` fails for a further tunnel, so that the
-/// link cannot be opened; the limit of links of a daemon (1,024) is reached first.
+/// link cannot be opened; a daemon has no more links.
 pub const TUNNELS_MAX: usize = 4_096;
 /// Smallest frame buffer of a [`crate::Sink`], in bytes.
 pub const SINK_BYTES_MIN: usize = 128 << 10;

@@ -115,9 +115,13 @@ impl TunnelTxPath {
             expired: AtomicU64::new(0),
             all_bytes,
         };
-        let mut tx_path = Self::default();
-        tx_path.demand = Some(demand);
-        tx_path
+        Self {
+            version: AtomicU64::default(),
+            frames: AtomicU32::default(),
+            lossy: AtomicBool::default(),
+            shared: Mutex::default(),
+            demand: Some(demand),
+        }
     }
 
     /// Returns the version, which changes with every change of the path.

@@ -97,7 +97,7 @@ pub const UNDERLAY_MTU: u16 = 1500;
 /// Most connections in one page of a list.
 pub const CONNECTIONS_PAGE_MAX: usize = 1000;
 /// Most links one daemon has.
-pub const LINKS_MAX: usize = 1024;
+pub const LINKS_MAX: usize = 4096;
 /// Shortest idle time of a link, in seconds.
 pub const LINK_IDLE_SECONDS_MIN: u32 = 10;
 /// Longest idle time of a link, in seconds; one day.

@@ -6,7 +6,7 @@
 //! compares values of the file only: not with the host, and not with a running daemon. Conflicts of
 //! links' UDP sockets are `config::sockets`.
 //!
-//! Limits of a file: 1,024 groups, ports and links each, 4,096 rules and 16,384 routes
+//! Limits of a file: 1,024 groups and ports each, 4,096 links and rules each, and 16,384 routes
 //! ([`causeway_model::limits`]); a longer list is a problem of the file. Names of groups, ports and
 //! links, socket paths and the addresses of a group must be unique; a rule must not name two
 //! groups. Of a service's section, only names are compared.

@@ -14,7 +14,7 @@
 //! were to be sent, and the link stays. An error of a connection ends the connection, and
 //! [`stream`] connects again or waits for the peer. While an interface is gone, [`raw`] tries to
 //! open it every second. A second link of the same name, a link that would receive the data of
-//! another, and a link beyond 1,024 are refused (`control`, `open`). A file system that blocks
+//! another, and a link beyond 4,096 are refused (`control`, `open`). A file system that blocks
 //! delays all links, because keys and certificates are read in their shard.
 //!
 //! | module | purpose |

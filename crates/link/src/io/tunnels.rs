@@ -11,11 +11,11 @@
 //! neither queues nor retransmits frames: a carrier without a session or an address of the peer
 //! refuses them (`Refusal::Down`), and datagrams of frames that the kernel refuses are counted as
 //! lost. The carrier of a dormant tunnel keeps its first frames for the next session
-//! ([`crate::tx_path`]) and wakes the tunnel by a notice to the shard of links. Handshakes, heartbeats and announcements that the kernel refuses are lost without a
-//! counter: timers repeat them. Frames of one carrier keep their order up to the network. A full
+//! ([`crate::tx_path`]) and wakes the tunnel by a notice to the shard of links. Handshakes,
+//! heartbeats and announcements that the kernel refuses are lost without a counter: timers repeat them. Frames of one carrier keep their order up to the network. A full
 //! mailbox of the group drops received frames (`LinkInbox`). A tunnel carries at most `VNIS_MAX`
-//! (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels: more than a daemon's 1,024
-//! links need. [`super::service`] calls [`TunnelSocket`] in the shard of links.
+//! (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels: as many as a daemon has
+//! links. [`super::service`] calls [`TunnelSocket`] in the shard of links.
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
@@ -444,6 +444,8 @@ impl TunnelSocket {
                 let was_up = entry.up;
                 entry.up = event.kind != EventKind::Down;
                 entry.is_dormant = event.kind == EventKind::Dormant;
+                // The next session measures anew.
+                entry.poor &= !entry.is_dormant;
                 entry.ups = entry.ups.saturating_add(u64::from(event.kind == EventKind::Up));
                 for inbox in entry.links.values() {
                     inbox.report_standing(entry.standing());

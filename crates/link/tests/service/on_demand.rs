@@ -22,7 +22,7 @@ fn link_to(n: u16) -> String {
 
 fn key(n: u16) -> PrivateKey {
     let mut bytes = [7; 32];
-    bytes[..2].copy_from_slice(&n.to_be_bytes());
+    bytes[1..3].copy_from_slice(&n.to_be_bytes());
     PrivateKey::new(bytes)
 }
 

@@ -122,7 +122,8 @@ impl Socket {
     fn set_link_status(&mut self, cx: &Context<'_>, link: LinkId, status: LinkStatus) {
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let up = status.up;
-        let was_awake = peer.is_up && !std::mem::replace(&mut peer.is_dormant, status.is_dormant);
+        let was_dormant = std::mem::replace(&mut peer.is_dormant, status.is_dormant);
+        let was_awake = peer.is_up && !was_dormant;
         if status.is_dormant {
             peer.carrier.release();
             if was_awake {
