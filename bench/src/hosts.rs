@@ -73,6 +73,8 @@ fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
                 key: key(1 - host).public().to_string().parse().expect("a key"),
                 private_key: file,
                 vni: 7,
+                idle: None,
+                has_directory: false,
                 class: Default::default(),
             })
         }

@@ -67,6 +67,7 @@ impl Stage {
                 // Only the first host initiates, to avoid a redundant handshake.
                 remote: (plain || own == 0).then(|| address(1 - own)),
                 longest: 1_472,
+                on_demand: None,
             };
             let number = tunnel_set.add(&config, &moment).expect("the first tunnel");
             assert!(tunnel_set.tunnel_mut(number).expect("a tunnel").carry(VNI, &mut sink));

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use causeway_model::Name;
+use causeway_model::limits::{LINK_IDLE_SECONDS, LINK_IDLE_SECONDS_MAX, LINK_IDLE_SECONDS_MIN};
 use clap::{Args, Parser, Subcommand};
 
 use crate::stream::Endpoint;
@@ -197,6 +198,16 @@ pub struct RunArgs {
     /// File of the private key of tunnels, as `causeway key generate` makes it
     #[arg(long, value_name = "FILE", env = "CAUSEWAY_KEY", default_value = "/etc/causeway/key")]
     pub key: PathBuf,
+    /// Time without traffic after which a link to another host goes dormant, until the next frame, 10
+    /// to 86400; 0 for links that are always awake, which multicast between hosts needs
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "CAUSEWAY_LINK_IDLE",
+        value_parser = idle_seconds,
+        default_value_t = LINK_IDLE_SECONDS
+    )]
+    pub idle: u32,
     /// Control socket of causewayd
     #[arg(
         long,
@@ -239,6 +250,15 @@ pub struct JoinArgs {
     /// Write the files only, and do not start the service
     #[arg(long)]
     pub no_start: bool,
+}
+
+/// Reads the idle time of links.
+fn idle_seconds(text: &str) -> Result<u32, String> {
+    let valid =
+        |idle: &u32| *idle == 0 || (LINK_IDLE_SECONDS_MIN..=LINK_IDLE_SECONDS_MAX).contains(idle);
+    text.parse().ok().filter(valid).ok_or_else(|| {
+        format!("expected 0, or {LINK_IDLE_SECONDS_MIN} to {LINK_IDLE_SECONDS_MAX} seconds")
+    })
 }
 
 /// Reads `NAME=VNI`.

@@ -130,7 +130,7 @@ fn connect(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
         control: run.control,
         state: run.state,
         endpoints: endpoints?,
-        tunnel: ClusterTunnel { local: run.local, private_key: run.key },
+        tunnel: ClusterTunnel { local: run.local, private_key: run.key, idle: run.idle },
     };
     let mut process = Process::new(settings, signing, etcd);
     let stop = process.stopper();

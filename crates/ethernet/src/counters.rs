@@ -91,10 +91,19 @@ impl DropReason {
     }
 }
 
+/// The counter of flooded frames that did not wake a dormant link.
+pub(crate) const WITHHELD: &str = "floods_withheld_total";
+
 /// The counter of contested addresses.
 const CONTESTED_COUNTER: CounterDefinition = (
     CONTESTED,
     "Claims of peers to this guest's address while it runs here; at a link, claims by its peer.",
+);
+
+/// The counter of withheld floods.
+const WITHHELD_COUNTER: CounterDefinition = (
+    WITHHELD,
+    "Flooded frames that were not sent, because the link is dormant and the frame resolves no address, or the peer has no guest in the group.",
 );
 
 /// Names and meanings of the counters beside the drops, in the order of [`PortCounters::plain`].
@@ -113,7 +122,7 @@ const PLAIN: &[CounterDefinition] = &[
 pub(crate) const TABLES: &[CounterTable] = &[
     CounterTable::of_ports(PLAIN),
     CounterTable::of_ports(DropReason::COUNTERS),
-    CounterTable::of_links(&[CONTESTED_COUNTER]),
+    CounterTable::of_links(&[CONTESTED_COUNTER, WITHHELD_COUNTER]),
     CounterTable::of_links(DropReason::COUNTERS),
 ];
 

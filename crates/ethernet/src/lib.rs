@@ -97,6 +97,7 @@ pub mod table;
 mod trace;
 mod transmit_turn;
 mod uplink;
+mod wakeup;
 
 pub use service::Ethernet;
 

@@ -117,6 +117,11 @@ pub(crate) fn send_to_link(
         if committed > 0 && slice.is_over() {
             return committed;
         }
+        if flood.is_some() && switch.uplinks.is_dormant(to) && !switch.wakes(to, headers.head()) {
+            switch.uplinks.count_withheld(to);
+            *done = 0;
+            continue;
+        }
         let sent = if *hops >= HOPS_MAX && !switch.uplinks.is_station(to) {
             Err(DropReason::TooManyHops)
         } else {

@@ -17,6 +17,9 @@
 //! leave by it, and its frames by links, as at a port. It is not among [`Uplinks::up`], and does not
 //! count as a link. `crate::station` adds and removes its address.
 //!
+//! A *dormant* link is up, and its next frame begins a session with the peer. A flooded frame wakes it
+//! only if the frame resolves an address and the peer has an address of the group (`crate::wakeup`).
+//!
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. A carrier may keep frames that were pushed until
 //! [`Uplinks::flush`]; a change of the links or carriers of a bundle flushes before. A bundle
@@ -37,7 +40,7 @@ use causeway_model::CommandError;
 use causeway_model::Mac;
 use causeway_model::Name;
 
-use crate::counters::{CONTESTED, DropReason, PortCounters};
+use crate::counters::{CONTESTED, DropReason, PortCounters, WITHHELD};
 use crate::limits::LINKS_PER_GROUP_MAX;
 use crate::route::SwitchIndex;
 
@@ -59,6 +62,8 @@ struct BundleLink {
     up: bool,
     /// Whether the link loses many frames.
     poor: bool,
+    /// Whether the link has no session with its peer until the next frame.
+    is_dormant: bool,
     /// Whether another daemon forwards between the link's network segment and the overlay.
     standby: bool,
 }
@@ -76,6 +81,8 @@ struct Bundle {
     needs_flush: bool,
     /// Counters of frames that arrived by the links.
     counters: PortCounters,
+    /// Flooded frames that did not wake the active link.
+    withheld: u64,
     /// The bundle is a station.
     is_station: bool,
 }
@@ -121,6 +128,8 @@ pub(crate) struct Uplinks {
     transit: bool,
     /// Number of standby links.
     standbys: usize,
+    /// Number of dormant links.
+    dormant: usize,
     /// Number of stations among `links`.
     stations: usize,
     /// Bundles with carriers that were not flushed.
@@ -201,10 +210,12 @@ impl Uplinks {
                 active: None,
                 needs_flush: false,
                 counters: PortCounters::default(),
+                withheld: 0,
                 is_station,
             });
             bundle.flush();
-            bundle.links.push(BundleLink { member, up: is_station, poor: false, standby: false });
+            let (up, poor, is_dormant, standby) = (is_station, false, false, false);
+            bundle.links.push(BundleLink { member, up, poor, is_dormant, standby });
             bundle.choose();
         }
         self.update_up();
@@ -245,7 +256,10 @@ impl Uplinks {
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
         let link = bundle.links.iter_mut().find(|link| link.member.id == id)?;
-        (link.up, link.poor) = (standing.up, standing.poor);
+        (link.up, link.poor, link.is_dormant) = (standing.up, standing.poor, standing.is_dormant);
+        if standing.is_dormant {
+            link.member.carrier.release();
+        }
         let before = bundle.active.is_some();
         bundle.choose();
         let changed = bundle.active.is_some() != before;
@@ -307,8 +321,10 @@ impl Uplinks {
 
     /// Recomputes the values that depend on all bundles: `up`, `transit` and `standbys`.
     fn update_up(&mut self) {
-        let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.links);
-        self.standbys = standbys.filter(|link| link.standby).count();
+        let links = || self.bundles.iter().flatten().flat_map(|bundle| &bundle.links);
+        let standbys = links().filter(|link| link.standby).count();
+        let dormant = links().filter(|link| link.is_dormant).count();
+        (self.standbys, self.dormant) = (standbys, dormant);
         let up = self.bundles.iter().enumerate();
         let is_up = |bundle: &Bundle| bundle.active.is_some() && !bundle.is_station;
         let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(is_up));
@@ -392,6 +408,20 @@ impl Uplinks {
         self.transit
     }
 
+    /// Returns whether the active link of a bundle is dormant.
+    #[inline]
+    pub fn is_dormant(&self, place: SwitchIndex) -> bool {
+        let active = || self.get(place).and_then(Bundle::active);
+        self.dormant > 0 && active().is_some_and(|link| link.is_dormant)
+    }
+
+    /// Counts a flooded frame that did not wake a dormant link.
+    pub fn count_withheld(&mut self, place: SwitchIndex) {
+        if let Some(bundle) = self.get_mut(place) {
+            bundle.withheld = bundle.withheld.wrapping_add(1);
+        }
+    }
+
     /// Counts a frame from a bundle that was dropped.
     pub fn count_drop(&mut self, place: SwitchIndex, why: DropReason) {
         let Some(bundle) = self.get_mut(place) else { return };
@@ -413,8 +443,8 @@ impl Uplinks {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
-    /// Returns the drop counters of each bundle, its contested addresses, and whether the link
-    /// stands by (`standby`, 0 or 1), by the link that represents the bundle: its active link, else
+    /// Returns the drop counters of each bundle, its contested addresses, the flooded frames that did
+    /// not wake it, and whether the link stands by (`standby`, 0 or 1), by the link that represents the bundle: its active link, else
     /// its first. With an `id`, only those of the bundle that this link represents.
     pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
@@ -425,7 +455,8 @@ impl Uplinks {
             let drops = bundle.counters.by_name().into_iter();
             let drops = drops.filter(|(name, _)| name.starts_with("drop_") || name == CONTESTED);
             let standby = ("standby".to_owned(), u64::from(link.standby));
-            Some((link.member.id, drops.chain([standby]).collect()))
+            let withheld = (WITHHELD.to_owned(), bundle.withheld);
+            Some((link.member.id, drops.chain([standby, withheld]).collect()))
         };
         match id {
             None => self.bundles.iter().flatten().filter_map(of).collect(),
@@ -556,8 +587,8 @@ mod tests {
     #[test]
     fn links_to_one_peer_replace_each_other() {
         let mut uplinks = Uplinks::default();
-        let up = LinkStatus { up: true, poor: false, rtt_ns: None };
-        let down = LinkStatus { up: false, poor: false, rtt_ns: None };
+        let up = LinkStatus { up: true, poor: false, rtt_ns: None, is_dormant: false };
+        let down = LinkStatus { up: false, poor: false, rtt_ns: None, is_dormant: false };
         let a = uplinks.join(member(1, "a", 100)).unwrap();
         assert_eq!(uplinks.join(member(2, "a", 50)).unwrap(), a);
         let b = uplinks.join(member(3, "b", 100)).unwrap();
@@ -578,7 +609,7 @@ mod tests {
     #[test]
     fn frames_pass_between_links_only_where_that_is_allowed() {
         let mut uplinks = Uplinks::default();
-        let up = LinkStatus { up: true, poor: false, rtt_ns: None };
+        let up = LinkStatus { up: true, poor: false, rtt_ns: None, is_dormant: false };
         let places: Vec<SwitchIndex> = [(1, "a"), (2, "b"), (9, "c")]
             .map(|(id, peer)| {
                 let place = uplinks.join(member(id, peer, 1)).unwrap();

@@ -168,6 +168,10 @@ pub trait Carrier: Send + std::fmt::Debug {
         0
     }
 
+    /// Frees buffers that a dormant link does not need; the next [`Self::push`] takes new ones. The
+    /// service calls it when the link goes dormant, after [`Self::flush`].
+    fn release(&mut self) {}
+
     /// Notes that the service dropped a frame that arrived by this member, for the reason of which
     /// `counter` is the name. Carriers of links ignore the call: [`ReadDrops`] has the drops of
     /// links.
@@ -210,6 +214,8 @@ pub struct LinkStatus {
     pub poor: bool,
     /// Round-trip time in nanoseconds, if known.
     pub rtt_ns: Option<u64>,
+    /// The link is up and dormant: it has no session with its peer, and the next frame begins one.
+    pub is_dormant: bool,
 }
 
 /// A message of a link to the shard of its group.
@@ -239,6 +245,8 @@ pub enum Notice {
     AddressAdded(LinkId, Mac),
     /// The address is no longer at a local port.
     AddressRemoved(LinkId, Mac),
+    /// A frame for the dormant link waits in its [`Carrier`], which sends the notice itself.
+    Wake(LinkId),
 }
 
 /// The values with which a service uses a link or a station.

@@ -29,8 +29,12 @@ pub struct Event {
 pub enum EventKind {
     /// The peer answers heartbeats: frames reach it.
     Up,
-    /// The peer no longer answers.
+    /// The peer no longer answers, or has not answered an on-demand tunnel for 5 s
+    /// ([`WAKE_NS_MAX`](crate::limits::WAKE_NS_MAX)).
     Down,
+    /// The tunnel went dormant: it has no session until the next traffic, and its peer counts as
+    /// reachable.
+    Dormant,
     /// The path to the peer became poor (true) or good again (false). Of several paths the good
     /// ones are preferred.
     Poor(bool),

@@ -20,6 +20,7 @@ use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
 
 use crate::limits::FRAME_BYTES_MAX;
 use crate::pack::{Batch, Packer, PushError};
+use crate::tx_path::WaitingFrame;
 use crate::unpack::{Sink, UnpackedFrame};
 
 /// Packs a frame of network `vni` with its flood sequence number, if the frame has one and both fit
@@ -52,6 +53,21 @@ pub fn pack(
         Ok(())
     };
     packer.push(vni, frame.hops | FLOODED, &metadata, long, read, send)
+}
+
+/// Returns a copy of a frame that waits for the session of a dormant tunnel, as [`pack`] sends it.
+///
+/// # Errors
+/// The sender's memory was withdrawn.
+pub fn keep(vni: u32, frame: &Outgoing<'_>) -> Result<WaitingFrame, MemoryLost> {
+    let metadata = frame.offload.to_header(0);
+    let mut bytes = vec![0; frame.len];
+    frame.reader().read(&mut bytes)?;
+    let long = frame.len.saturating_add(NUMBER_LEN);
+    let number = frame.flood.filter(|_| long <= FRAME_BYTES_MAX);
+    bytes.extend(number.iter().flat_map(|number| number.to_be_bytes()));
+    let hops = if number.is_some() { frame.hops | FLOODED } else { frame.hops };
+    Ok(WaitingFrame { vni, hops, metadata, is_segment: false, bytes })
 }
 
 /// Returns a frame received by a tunnel in the form that its group expects. `None` for a flooded

@@ -140,6 +140,11 @@ impl Health {
         }
     }
 
+    /// Forgets all that was measured, for a tunnel that goes dormant.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.longest);
+    }
+
     /// Returns whether the peer answers.
     pub const fn is_up(&self) -> bool {
         self.up

@@ -16,7 +16,7 @@
 //! links. Only names of hosts are resolved in threads of the crate.
 //!
 //! A link with a name that exists is refused as a conflict, and so is a second link that would
-//! receive the same datagrams. At most 1,024 links exist. At a limit of a queue or of reassembly,
+//! receive the same datagrams. At most 4,096 links exist. At a limit of a queue or of reassembly,
 //! frames are dropped and counted by their reason; at a limit of handshakes, the initiation is
 //! answered with a cookie or dropped; a connection that is too slow ends and is tried again
 //! ([`limits`], [`io::limits`]). A datagram of an encrypted tunnel that arrives twice is dropped
@@ -60,7 +60,7 @@
 //! let mut clock = Clock { now: 0, wall: 0, random: &mut random };
 //! let mut tunnels = TunnelSet::new(None, &mut clock);
 //! let peer = "192.0.2.1:9000".parse()?;
-//! let config = TunnelConfig { keys: None, remote: Some(peer), longest: 1_472 };
+//! let config = TunnelConfig { keys: None, remote: Some(peer), longest: 1_472, on_demand: None };
 //! let tunnel = tunnels.add(&config, &clock)?;
 //! let mut sink = Sink::default();
 //! tunnels.tunnel_mut(tunnel).expect("just added").carry(5_000, &mut sink);
@@ -108,7 +108,7 @@ pub use io::SERVICE;
 pub use pack::{Batch, Packer, PushError};
 pub use refusal::{Refusal, RefusalCounters};
 pub use session::TunnelSession;
-pub use tunnel::{HandshakeFault, Tunnel, TunnelConfig, TunnelState};
+pub use tunnel::{HandshakeFault, OnDemand, Tunnel, TunnelConfig, TunnelState};
 pub use tunnel_set::TunnelSet;
-pub use tx_path::{Path, TunnelTxPath};
+pub use tx_path::{Path, TunnelTxPath, WaitRefusal, WaitingFrame};
 pub use unpack::{Sink, UnpackedFrame};

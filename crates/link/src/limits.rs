@@ -105,6 +105,20 @@ pub const SOURCES: usize = 1_024;
 /// Lifetime of a cookie secret; its predecessor stays valid. 2 min.
 pub const COOKIE_NS: u64 = 120_000_000_000;
 
+/// Time for which the peer of a dormant tunnel may take to answer a handshake; 5 s. Then the tunnel
+/// is down, and frames that wait for the session are dropped.
+pub const WAKE_NS_MAX: u64 = 5_000_000_000;
+/// Time for which an on-demand tunnel stays awake without traffic, after its start, a handshake of
+/// the peer, a flooded frame or an announcement; 10 s, or the idle time if that is shorter.
+pub const LINGER_NS: u64 = 10_000_000_000;
+/// Most frames of a tunnel that wait for its session. A further frame is dropped, counted as
+/// `no_room` at the link.
+pub const WAITING_FRAMES_MAX: usize = 64;
+/// Most bytes of these frames; 128 KiB.
+pub const WAITING_BYTES_MAX: usize = 128 << 10;
+/// The same for all tunnels of an underlay socket; 8 MiB.
+pub const WAITING_BYTES_ALL: usize = 8 << 20;
+
 /// Time between heartbeats; 500 ms.
 pub const HEARTBEAT_NS: u64 = 500_000_000;
 /// Consecutive unanswered heartbeats after which a peer is down, if it sends no frames either. Each
@@ -142,8 +156,8 @@ pub const SEARCH_NS: u64 = 60_000_000_000;
 
 pub use causeway_directory::limits::ADDRESSES_MAX;
 /// Most virtual networks of one tunnel. For a further network `Tunnel::carry` returns false: the
-/// service logs an error, and received frames of this network are dropped, counted as `Vni`. The
-/// limit of links of a daemon (1,024) is reached first.
+/// service logs an error, and received frames of this network are dropped, counted as `Vni`. A daemon
+/// has no more links.
 pub const VNIS_MAX: usize = 4_096;
 /// Intervals at which an announcement is repeated: 100 ms, then 300 ms later.
 pub const REPEAT_ANNOUNCEMENT_NS: [u64; 2] = [100_000_000, 300_000_000];
@@ -151,7 +165,7 @@ pub const REPEAT_ANNOUNCEMENT_NS: [u64; 2] = [100_000_000, 300_000_000];
 pub const SYNC_NS: u64 = 1_000_000_000;
 
 /// Most tunnels of one underlay socket. `TunnelSet::add` fails for a further tunnel, so that the
-/// link cannot be opened; the limit of links of a daemon (1,024) is reached first.
+/// link cannot be opened; a daemon has no more links.
 pub const TUNNELS_MAX: usize = 4_096;
 /// Smallest frame buffer of a [`crate::Sink`], in bytes.
 pub const SINK_BYTES_MIN: usize = 128 << 10;

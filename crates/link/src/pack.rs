@@ -6,7 +6,8 @@
 //! datagram, and seals the plaintext straight into the batch. A frame of up to [`WHOLE_BYTES_MAX`]
 //! (256) bytes is not fragmented if an empty datagram has room for it.
 //!
-//! A packer belongs to one sending thread, allocates nothing per frame and delays nothing: pushed
+//! A packer belongs to one sending thread, has its buffers (128 KiB) while there is a path, allocates
+//! nothing per frame and delays nothing: pushed
 //! frames leave with [`Packer::finish`] at the latest. It sends nothing itself and holds no queue:
 //! full batches go to the caller's `send`, which counts datagrams that the kernel refuses. Frames
 //! keep their order within one packer, and have none between the packers of a tunnel.
@@ -24,12 +25,14 @@ use causeway_wire::tunnel::{INNER_LEN, Inner};
 use causeway_wire::virtio_net::Header as Metadata;
 
 use crate::limits::{
-    BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, DATAGRAM_BYTES_MAX, FRAGMENT_BYTES_MIN, FRAME_BYTES_MAX,
-    WHOLE_BYTES_MAX,
+    BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_SAFE,
+    FRAGMENT_BYTES_MIN, FRAME_BYTES_MAX, WHOLE_BYTES_MAX,
 };
 use crate::session::SealError;
 use crate::tx_path::{Path, TunnelTxPath};
 
+/// More than a session adds to a datagram, in bytes.
+const OVERHEAD_MAX: usize = 64;
 /// Header bytes of a fragment record.
 const FRAGMENT_HEADERS: usize = record::HEADER_LEN + record::FRAGMENT_LEN;
 
@@ -126,17 +129,27 @@ impl Packer {
 
     /// Returns a packer for the calling thread.
     pub fn new(tx_path: Arc<TunnelTxPath>) -> Self {
-        let batch = Batch {
-            bytes: vec![0; DATAGRAM_BYTES_MAX].into(),
-            used: 0,
-            segment: 0,
-            datagrams: 0,
-            to: None,
-            class: 0,
-        };
-        let text = vec![0; DATAGRAM_BYTES_MAX].into();
+        let bytes = Box::default();
+        let batch = Batch { bytes, used: 0, segment: 0, datagrams: 0, to: None, class: 0 };
         let (version, path) = (tx_path.version(), tx_path.path());
-        Self { tx_path, version, path, text, used: 0, vni: 0, batch }
+        let mut packer =
+            Self { tx_path, version, path, text: Box::default(), used: 0, vni: 0, batch };
+        packer.resize();
+        packer
+    }
+
+    /// Returns the TX path from which the packer reads its path.
+    pub const fn tx_path(&self) -> &Arc<TunnelTxPath> {
+        &self.tx_path
+    }
+
+    /// Allocates the buffers with the first path, and frees them without one: a dormant tunnel needs
+    /// no memory.
+    fn resize(&mut self) {
+        let len = if self.path.is_some() { DATAGRAM_BYTES_MAX } else { 0 };
+        if self.text.len() != len {
+            (self.text, self.batch.bytes) = (vec![0; len].into(), vec![0; len].into());
+        }
     }
 
     /// Returns whether no frame waits for [`Packer::finish`].
@@ -210,10 +223,15 @@ impl Packer {
     }
 
     /// Returns the length of the longest segment that a datagram holds now ([`Self::push_segment`]);
-    /// 0 without a session.
+    /// 0 without a session, and the length that waits for a session at an on-demand tunnel.
     pub fn segment_max(&self) -> usize {
         let path = if self.is_empty() { self.tx_path.path() } else { self.path.clone() };
-        let cap = path.as_ref().map_or(0, |path| Self::cap_of(path));
+        let cap = match &path {
+            Some(path) => Self::cap_of(path),
+            // The first datagrams of the next session have room for this.
+            None if self.tx_path.is_on_demand() => DATAGRAM_BYTES_SAFE.saturating_sub(OVERHEAD_MAX),
+            None => 0,
+        };
         cap.saturating_sub(INNER_LEN).saturating_sub(record::HEADER_LEN)
     }
 
@@ -273,6 +291,7 @@ impl Packer {
         if version != self.version && self.is_empty() {
             self.version = version;
             self.path = self.tx_path.path();
+            self.resize();
         }
     }
 

@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use causeway_wire::tunnel::{DatagramKind, Error, Outer};
 
@@ -58,6 +59,8 @@ pub struct TunnelSet {
     by_key: BTreeMap<PublicKey, Vec<u16>>,
     /// Numbers of the tunnels without encryption, by the peer's address.
     by_address: BTreeMap<SocketAddr, u16>,
+    /// Bytes of frames that wait for sessions.
+    waiting_bytes: Arc<AtomicUsize>,
     /// No tunnel has work before this time.
     due: u64,
     refusals: RefusalCounters,
@@ -73,6 +76,7 @@ impl TunnelSet {
             tunnels: Vec::new(),
             by_key: BTreeMap::new(),
             by_address: BTreeMap::new(),
+            waiting_bytes: Arc::default(),
             due: u64::MAX,
             refusals: RefusalCounters::default(),
         }
@@ -105,7 +109,7 @@ impl TunnelSet {
                 self.by_address.insert(remote, number);
             }
         }
-        let tunnel = Some(Box::new(Tunnel::new(number, config, clock)));
+        let tunnel = Some(Box::new(Tunnel::new(number, config, &self.waiting_bytes, clock)));
         match self.tunnels.get_mut(free) {
             Some(place) => *place = tunnel,
             None => self.tunnels.push(tunnel),
@@ -136,6 +140,17 @@ impl TunnelSet {
     pub fn tunnel_mut(&mut self, number: u16) -> Option<&mut Tunnel> {
         self.due = 0;
         self.tunnels.get_mut(usize::from(number))?.as_deref_mut()
+    }
+
+    /// Wakes a dormant tunnel ([`Tunnel::wake`]) and begins its handshake, without a look at the
+    /// other tunnels.
+    pub fn wake(&mut self, number: u16, clock: &mut Clock<'_>, sink: &mut Sink) {
+        let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
+        if let Some(tunnel) = tunnel.filter(|tunnel| tunnel.is_dormant()) {
+            tunnel.wake(clock.now);
+            tunnel.tick(clock, sink);
+            self.due = self.due.min(tunnel.deadline());
+        }
     }
 
     /// Returns all tunnels.

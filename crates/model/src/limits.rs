@@ -97,7 +97,13 @@ pub const UNDERLAY_MTU: u16 = 1500;
 /// Most connections in one page of a list.
 pub const CONNECTIONS_PAGE_MAX: usize = 1000;
 /// Most links one daemon has.
-pub const LINKS_MAX: usize = 1024;
+pub const LINKS_MAX: usize = 4096;
+/// Shortest idle time of a link, in seconds.
+pub const LINK_IDLE_SECONDS_MIN: u32 = 10;
+/// Longest idle time of a link, in seconds; one day.
+pub const LINK_IDLE_SECONDS_MAX: u32 = 86_400;
+/// Idle time of the links of a cluster, in seconds.
+pub const LINK_IDLE_SECONDS: u32 = 120;
 /// Most routes one daemon has.
 pub const ROUTES_MAX: usize = 16_384;
 /// Largest virtual network identifier (VNI), which separates groups on a wire: 24 bits (RFC 7348).

@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{INTERFACE_BYTES_MAX, VNI_MAX};
+use crate::limits::{INTERFACE_BYTES_MAX, LINK_IDLE_SECONDS_MAX, LINK_IDLE_SECONDS_MIN, VNI_MAX};
 use crate::{Name, SpecError, TrafficClass};
 
 /// A configured path to a peer, for the frames of one group.
@@ -133,6 +133,14 @@ pub struct TunnelSpec {
     pub private_key: std::path::PathBuf,
     /// Number of the group on the wire, 0 to 16777215; the same at both ends.
     pub vni: u32,
+    /// Seconds without traffic after which the link goes dormant, 10 to 86400: it has no session
+    /// then, and the next frame begins one. `None` if the link is always awake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<u32>,
+    /// Whether both hosts know each other's addresses from the directory of a cluster; such a link
+    /// with an idle time is dormant from the beginning. Never read from outside.
+    #[serde(skip)]
+    pub has_directory: bool,
     /// The traffic class of datagrams.
     #[serde(flatten)]
     pub class: TrafficClass,
@@ -258,6 +266,15 @@ impl LinkSpec {
         };
         if vni > VNI_MAX {
             return fail(format!("vni {vni}: expected 0 to {VNI_MAX}"));
+        }
+        if let LinkKind::Causeway(TunnelSpec { idle: Some(idle), remote, .. }) = &self.kind {
+            let (min, max) = (LINK_IDLE_SECONDS_MIN, LINK_IDLE_SECONDS_MAX);
+            if !(min..=max).contains(idle) {
+                return fail(format!("idle {idle}: expected {min} to {max} seconds"));
+            }
+            if remote.is_none() {
+                return fail("idle: a dormant link needs remote, to reach the peer first".into());
+            }
         }
         if self.is_unresolved() {
             return Ok(());

@@ -199,5 +199,8 @@ pub const PEER_CIDS_MAX: usize = 4096;
 pub const LINK_MESSAGES_MAX: usize = 256;
 /// Links of a group that carry sockets. Further links carry none.
 pub const SOCKET_LINKS_MAX: usize = 1024;
+/// Pause before the next hello to a peer that did not answer until its link went dormant; 10 min. A
+/// newly attached guest ends it.
+pub const DORMANT_HELLO_NS: u64 = 600_000_000_000;
 /// Datagrams to a peer in a turn. The rest waits for the next turn.
 pub const DATAGRAMS_PER_TURN: usize = 256;

@@ -166,7 +166,7 @@ export class Graph {
 const CIRCLE = "M13,13a4.5,4.5 0 1 0 .01,0z";
 const SHAPES = {
   running: CIRCLE, up: CIRCLE, open: CIRCLE, connected: "M13,13a4.5,4.5 0 1 0 .01,0zM13,13v9a4.5,4.5 0 0 0 0,-9z",
-  listening: CIRCLE, connecting: CIRCLE, standby: CIRCLE,
+  listening: CIRCLE, connecting: CIRCLE, standby: CIRCLE, dormant: CIRCLE,
   faulted: "M9,13.5h8v8h-8z", down: "M9,13.5h8v8h-8z", "cut-off": "M13,12.5l5.2,9.5h-10.4z", problem: "M13,12.5l5.2,9.5h-10.4z", part: "M13,12.5l5.2,9.5h-10.4z",
 };
 

@@ -204,7 +204,8 @@ impl Host {
     /// The tunnel or a link is refused.
     pub fn link(&mut self, now: u64, line: &Line) -> Result<(), StageError> {
         let keys = line.key.map(|key| (self.key.clone(), key));
-        let config = TunnelConfig { keys, remote: line.remote, longest: line.longest };
+        let config =
+            TunnelConfig { keys, remote: line.remote, longest: line.longest, on_demand: None };
         let Line { under, peer, transit, .. } = *line;
         let number =
             self.at(now, |host, moment| host.unders[under].tunnel_set.add(&config, moment));
@@ -299,12 +300,15 @@ impl Host {
     }
 
     fn announce(&mut self, notice: Notice, moment: &mut Clock<'_>) {
-        let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice;
+        let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice else {
+            // The tunnels are always awake.
+            return;
+        };
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
         let directory = &mut self.host_groups[group].directory;
         let epoch = match notice {
             Notice::AddressAdded(..) => Some(directory.claim_local((0, mac.0), moment.wall)),
-            Notice::AddressRemoved(..) => {
+            Notice::AddressRemoved(..) | Notice::Wake(_) => {
                 let change = directory.withdraw(Place::Here, (0, mac.0));
                 self.host_groups[group].change(change);
                 None
@@ -373,7 +377,12 @@ fn apply_event(
         EventKind::Up | EventKind::Down => {
             links_of_tunnel.up = event.kind == EventKind::Up;
             for id in links_of_tunnel.links.values() {
-                let standing = LinkStatus { up: links_of_tunnel.up, poor: false, rtt_ns: None };
+                let standing = LinkStatus {
+                    up: links_of_tunnel.up,
+                    poor: false,
+                    rtt_ns: None,
+                    is_dormant: false,
+                };
                 if let Some(group) = group_of(id) {
                     let _ =
                         host_groups[group].inbox.push_urgent(Message::LinkStatus(*id, standing));
@@ -401,6 +410,7 @@ fn apply_event(
         | EventKind::Datagram(_)
         | EventKind::Roamed(_)
         | EventKind::Poor(_)
+        | EventKind::Dormant
         | EventKind::Clone(_)
         | EventKind::Behind(_) => {}
     }

@@ -151,9 +151,11 @@ pub fn link(set: &mut MetricSet, helps: &HelpTexts, view: &LinkView) {
         ("down", view.state == LinkState::Down),
         ("up", view.state == LinkState::Up),
         ("open", view.state == LinkState::Open),
+        ("dormant", view.state == LinkState::Dormant),
     ];
     let help = "State of the link: 1 for the present state, 0 for the others; a link that is open \
-                carries frames and cannot detect whether its peer is alive.";
+                carries frames and cannot detect whether its peer is alive, a link that is dormant \
+                carries no frames now and begins a session with the next.";
     states(set, "causeway_link_state", help, labels, &all);
     let help = "Changes of the link's state to up.";
     plain(set, "causeway_link_ups_total", help, labels, view.ups_total as f64);

@@ -283,7 +283,7 @@ impl GroupState {
 
     /// Plans a new link to the first address of `host`. Refused are a second link of the group to
     /// this address by the same transport, a name that exists in any group, and a link beyond
-    /// [`LINKS_MAX`] (1,024).
+    /// [`LINKS_MAX`] (4,096).
     fn link_add(
         &mut self,
         host: &str,

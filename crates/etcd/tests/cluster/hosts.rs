@@ -241,6 +241,8 @@ impl Host {
         command.args(["--host", &format!("h{}", self.number)]);
         let address = format!("127.0.0.{}:{}", 80 + self.number, self.port);
         command.args(["--local", &address, "--endpoint", &address]);
+        // The shortest idle time of links.
+        command.args(["--idle", "10"]);
         command.arg("--key").arg(self.folder.join("key"));
         command.arg("--control").arg(self.socket());
         command.arg("--state").arg(self.state());

@@ -77,7 +77,7 @@ impl Group {
             group.join(number, mac(number)).unwrap();
         }
         group.add(count + 1, None).unwrap();
-        let status = LinkStatus { up: true, poor: false, rtt_ns: None };
+        let status = LinkStatus { up: true, poor: false, rtt_ns: None, is_dormant: false };
         group.inbox.push_urgent(Message::LinkStatus(LinkId(count + 1), status)).unwrap();
         group.step();
         group

@@ -85,7 +85,7 @@ impl Group {
             inbox
                 .push_urgent(Message::LinkStatus(
                     id,
-                    LinkStatus { up: true, poor: false, rtt_ns: None },
+                    LinkStatus { up: true, poor: false, rtt_ns: None, is_dormant: false },
                 ))
                 .unwrap();
             wires.insert(id.0, wire);

@@ -215,7 +215,9 @@ impl AddressClaims {
         now_ns: u64,
         notice: Notice,
     ) {
-        let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice;
+        let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice else {
+            return;
+        };
         let Some(link) = links.get(&id) else { return };
         if let Some(LinkSource { kind: SourceKind::Raw(raw), .. }) = sources.get_mut(&link.source) {
             raw.announce(mac.0, matches!(notice, Notice::AddressAdded(..)));
@@ -226,7 +228,7 @@ impl AddressClaims {
             Notice::AddressAdded(..) => {
                 Some(self.directory(group).claim_local((0, mac.0), wall_ns()))
             }
-            Notice::AddressRemoved(..) => {
+            Notice::AddressRemoved(..) | Notice::Wake(_) => {
                 let change = self.directory(group).withdraw(Place::Here, (0, mac.0));
                 self.record_changes(links, group, change);
                 self.send_changes(links);

@@ -370,6 +370,8 @@ fn spec_of(
         key: host.key.clone(),
         private_key: tunnel.private_key.clone(),
         vni: group.vni,
+        idle: Some(tunnel.idle).filter(|idle| *idle > 0),
+        has_directory: true,
         class: TrafficClass::default(),
     });
     let spec = LinkSpec {
@@ -469,9 +471,10 @@ impl LinkController {
     /// host, and the next change of hosts tries again.
     fn follow_hosts(&mut self, control: &mut Control<'_>) {
         let wanted = self.cluster.wanted();
+        let specs = wanted.iter().filter_map(|(_, _, spec)| spec.as_ref().ok());
+        let needed: BTreeMap<&Name, &LinkSpec> = specs.map(|spec| (&spec.name, spec)).collect();
         let is_wanted = |link: &Name, known: &BTreeMap<Name, (LinkSpec, LinkId)>| {
-            let spec = known.get(link).map(|(spec, _)| spec);
-            wanted.iter().any(|(_, _, other)| other.as_ref().ok() == spec)
+            known.get(link).is_some_and(|(spec, _)| needed.get(link).copied() == Some(spec))
         };
         let all = self.cluster.hosts.values().flat_map(|host| host.links.values());
         let old: Vec<Name> = all.filter(|link| !is_wanted(link, &self.links)).cloned().collect();

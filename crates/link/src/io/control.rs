@@ -2,7 +2,7 @@
 //!
 //! [`LinkController`] runs in the thread that gives the command (of a control connection or a VNET
 //! session, or the thread `lifecycle` at the start and at SIGHUP), one command at a time under the
-//! lock of the registry. It checks a link's specification and the limit [`LINKS_MAX`] (1,024),
+//! lock of the registry. It checks a link's specification and the limit [`LINKS_MAX`] (4,096),
 //! keeps the two shards of a link alive (the shard of links, and the shard that forwards the
 //! group's frames), and sends requests to both: open and join when a link is added, leave and close
 //! when it is deleted. If one of these steps of an addition fails, the earlier steps are undone and
@@ -128,7 +128,7 @@ fn no_link(name: &Name) -> CommandError {
 
 impl LinkController {
     /// Adds a link and returns its view. An invalid specification, an unknown group, a name in use
-    /// and a link beyond [`LINKS_MAX`] (1,024) are refused.
+    /// and a link beyond [`LINKS_MAX`] (4,096) are refused.
     pub(super) fn add(
         &mut self,
         control: &mut Control<'_>,

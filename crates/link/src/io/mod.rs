@@ -14,7 +14,7 @@
 //! were to be sent, and the link stays. An error of a connection ends the connection, and
 //! [`stream`] connects again or waits for the peer. While an interface is gone, [`raw`] tries to
 //! open it every second. A second link of the same name, a link that would receive the data of
-//! another, and a link beyond 1,024 are refused (`control`, `open`). A file system that blocks
+//! another, and a link beyond 4,096 are refused (`control`, `open`). A file system that blocks
 //! delays all links, because keys and certificates are read in their shard.
 //!
 //! | module | purpose |
@@ -30,6 +30,7 @@
 //! | `addresses` | exchanges address claims between groups and peers |
 //! | [`bare`] | `vnet` and `vxlan`: one frame per datagram |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: the tunnels of a socket |
+//! | [`tunnel_carrier`] | the transmit path of a link on a tunnel |
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
 //! | [`raw`] | `raw`: the local network behind an interface |
 //! | [`tls`] | mutual certificate authentication |
@@ -62,6 +63,7 @@ pub mod service;
 pub mod stats;
 pub mod stream;
 pub mod tls;
+pub mod tunnel_carrier;
 pub mod tunnels;
 mod udp_batch;
 mod verified;

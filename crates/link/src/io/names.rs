@@ -1,7 +1,7 @@
 //! Resolution of peers' host names, outside the dispatcher: a resolver may block for seconds.
 //!
 //! [`RESOLVER_THREADS`] (4) threads serve the whole process; at most [`LOOKUPS_WAITING_MAX`]
-//! (1,024) lookups wait, and a further lookup fails at once. The daemon's resolver is
+//! (4,096) lookups wait, and a further lookup fails at once. The daemon's resolver is
 //! [`causeway_model::draft::host::resolve`], with at most 16 addresses in the order of the host;
 //! further addresses are ignored. Answers arrive in any order, in a thread of the resolver:
 //! `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be cancelled and

@@ -10,7 +10,7 @@
 //! `POST` reads the keys of a `[[link]]` table and resolves the peer's name in the thread of the
 //! connection, which blocks for as long as the resolver takes; a name without an address is refused
 //! (422). A name in use is a conflict, and a link beyond
-//! [`LINKS_MAX`](causeway_model::limits::LINKS_MAX) (1,024) is refused (409 both). A link that cannot
+//! [`LINKS_MAX`](causeway_model::limits::LINKS_MAX) (4,096) is refused (409 both). A link that cannot
 //! be opened is refused with the status of the error: only links of the configuration file are kept in
 //! the state down and opened later. A link cannot be changed in place: clients delete and add it.
 //!

@@ -36,6 +36,7 @@ use super::stream::{StreamLink, StreamListener};
 use super::tls::ReloadableTls;
 use super::tunnels::{LinkAddError, TunnelSocket};
 use crate::limits::PACKET_BYTES_VXLAN;
+use crate::tunnel::OnDemand;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// Key by which links share a source.
@@ -72,7 +73,8 @@ impl Links {
             LinkKind::Vnet(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vnet, inbox),
             LinkKind::Vxlan(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vxlan, inbox),
             LinkKind::Causeway(tunnel) => {
-                let TunnelSpec { remote, local, key, vni, private_key, class } = tunnel;
+                let TunnelSpec { remote, local, key, vni, private_key, class, .. } = tunnel;
+                let TunnelSpec { idle, has_directory, .. } = tunnel;
                 let own = read_key(private_key).map_err(|text| host(spec, text))?;
                 let peer: PublicKey = key
                     .as_str()
@@ -86,11 +88,16 @@ impl Links {
                     return Err(CommandError::Invalid(text));
                 }
                 let ends = (*local, *remote);
-                self.open_tunnel(cx, spec, ends, Some((own, peer)), (*vni, *class), inbox)
+                let on_demand = idle.map(|seconds| OnDemand {
+                    idle: u64::from(seconds).saturating_mul(1_000_000_000),
+                    has_directory: *has_directory,
+                });
+                let network = (*vni, *class, on_demand);
+                self.open_tunnel(cx, spec, ends, Some((own, peer)), network, inbox)
             }
             LinkKind::CausewayPlain(udp) => {
                 let ends = (udp.local, Some(udp.remote));
-                self.open_tunnel(cx, spec, ends, None, (udp.vni, udp.class), inbox)
+                self.open_tunnel(cx, spec, ends, None, (udp.vni, udp.class, None), inbox)
             }
             LinkKind::Tcp(stream) => self.open_stream(cx, spec, stream, None, inbox),
             LinkKind::Tls(tls) => {
@@ -278,7 +285,7 @@ impl Links {
         spec: &LinkSpec,
         (at, remote): (SocketAddr, Option<SocketAddr>),
         keys: Option<(PrivateKey, PublicKey)>,
-        (vni, class): (u32, TrafficClass),
+        (vni, class, on_demand): (u32, TrafficClass, Option<OnDemand>),
         inbox: &LinkInbox,
     ) -> Result<OpenedLink, CommandError> {
         let (own, peer) = keys.unzip();
@@ -294,6 +301,7 @@ impl Links {
                 SourceKind::Tunnels(Box::new(tunnels))
             })?,
         };
+        let notices = self.notice_sender();
         let Some(LinkSource { kind: SourceKind::Tunnels(socket), .. }) =
             self.sources.get_mut(&value)
         else {
@@ -301,10 +309,11 @@ impl Links {
         };
         let added = with_clock(cx.now_ns, |clock| {
             let host = spec.remote_host.clone();
-            socket.add(peer, (remote, host), vni, inbox.clone(), clock)
+            socket.add(peer, (remote, host), (vni, on_demand), inbox.clone(), clock)
         });
         let carrier = added.map(|number| {
-            let carrier = socket.carrier(number, vni, class, inbox.stats.clone());
+            let out = (inbox.stats.clone(), notices);
+            let carrier = socket.carrier(number, vni, class, out);
             (number, carrier)
         });
         match carrier {

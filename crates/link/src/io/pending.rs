@@ -221,7 +221,7 @@ impl Links {
             Some(SourceKind::Tunnels(socket)) => link
                 .tunnel
                 .and_then(|(number, _)| socket.state(number, now_ns))
-                .is_some_and(|(state, _)| state.up),
+                .is_some_and(|(state, _)| state.up || state.is_dormant),
             Some(SourceKind::Stream(stream)) => stream.down_reason().is_none(),
             _ => false,
         }
@@ -341,7 +341,12 @@ impl Links {
     /// Closes a link and schedules its opening, with another peer address if one is given.
     fn reopen(&mut self, cx: &mut Context<'_>, id: LinkId, to: Option<SocketAddr>) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.inbox.report_standing(LinkStatus { up: false, poor: false, rtt_ns: None });
+        link.inbox.report_standing(LinkStatus {
+            up: false,
+            poor: false,
+            rtt_ns: None,
+            is_dormant: false,
+        });
         self.detach(cx.now_ns, id);
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(to) = to {

@@ -42,7 +42,8 @@ use super::request::{
 };
 use super::stats::LinkStats;
 use super::stream::{StreamLink, StreamListener};
-use super::tunnels::{SegmentCarrier, TunnelSocket};
+use super::tunnel_carrier::SegmentCarrier;
+use super::tunnels::TunnelSocket;
 use crate::clock::Clock;
 
 /// Name of the service in configuration and counters.
@@ -256,7 +257,8 @@ impl Links {
         };
         let (number, vni) = tunnel?;
         let SourceKind::Tunnels(socket) = &self.sources.get(&source)?.kind else { return None };
-        let carrier = socket.carrier(number, vni, class, inbox.stats.clone())?;
+        let out = (inbox.stats.clone(), self.notice_sender());
+        let carrier = socket.carrier(number, vni, class, out)?;
         Some(Box::new(SegmentCarrier::new(carrier)))
     }
 
@@ -292,7 +294,12 @@ impl Links {
             }
             (Some(SourceKind::Stream(stream)), _) => stream.start(cx),
             (Some(SourceKind::Raw(raw)), _) => raw.start(),
-            _ => link.inbox.report_standing(LinkStatus { up: true, poor: false, rtt_ns: None }),
+            _ => link.inbox.report_standing(LinkStatus {
+                up: true,
+                poor: false,
+                rtt_ns: None,
+                is_dormant: false,
+            }),
         }
         self.claims.apply_reports(&self.links, &mut self.sources, now_ns);
     }
@@ -306,10 +313,30 @@ impl Links {
         let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
         let more = count > 0 || !notices.mailbox.arm();
         for notice in all {
-            self.claims.announce(&self.links, &mut self.sources, cx.now_ns, notice);
+            match notice {
+                Notice::Wake(id) => self.wake(cx.now_ns, id),
+                _ => self.claims.announce(&self.links, &mut self.sources, cx.now_ns, notice),
+            }
         }
         let progress = if more { Progress::Worked } else { Progress::Parked };
         SourceProgress { progress, count: 0 }
+    }
+
+    /// Wakes the tunnel of a dormant link.
+    fn wake(&mut self, now_ns: u64, id: LinkId) {
+        let Some(LinkEntry { source, tunnel: Some((number, _)), .. }) = self.links.get(&id) else {
+            return;
+        };
+        if let Some(LinkSource { kind: SourceKind::Tunnels(socket), .. }) =
+            self.sources.get_mut(source)
+        {
+            with_clock(now_ns, |clock| socket.wake(*number, clock));
+        }
+    }
+
+    /// Returns the sender of the mailbox for notices, if it was created.
+    pub(super) fn notice_sender(&self) -> Option<Sender<Notice>> {
+        self.notices.as_ref().map(|notices| notices.sender.clone())
     }
 
     /// Detaches a link from the source that it shares.

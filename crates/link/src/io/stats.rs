@@ -71,6 +71,11 @@ const VIEW: &[CounterDefinition] = &[
         "segments_cut",
         "1 while the tunnel cuts long segments because its path loses packets, else 0.",
     ),
+    ("waiting_frames", "Frames that wait for the session of a dormant link."),
+    (
+        "drop_unanswered_total",
+        "Frames that waited for the session of a dormant link and were dropped, because the peer did not answer.",
+    ),
     ("standby", "1 while another daemon forwards for the link's network segment, else 0."),
 ];
 

@@ -6,15 +6,16 @@
 //! [`TunnelSocket`]: each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of
 //! the group.
 //!
-//! Frames up to [`FRAME_BYTES_MAX`] (65,557) bytes cross with their offloads unfinished, except
+//! Frames up to `FRAME_BYTES_MAX` (65,557) bytes cross with their offloads unfinished, except
 //! while loss is high (0.2 %, [`crate::health`]): then `ethernet` finishes them before. The module
 //! neither queues nor retransmits frames: a carrier without a session or an address of the peer
-//! refuses them ([`Refusal::Down`]), and datagrams of frames that the kernel refuses are counted as
-//! lost. Handshakes, heartbeats and announcements that the kernel refuses are lost without a
-//! counter: timers repeat them. Frames of one carrier keep their order up to the network. A full
+//! refuses them (`Refusal::Down`), and datagrams of frames that the kernel refuses are counted as
+//! lost. The carrier of a dormant tunnel keeps its first frames for the next session
+//! ([`crate::tx_path`]) and wakes the tunnel by a notice to the shard of links. Handshakes,
+//! heartbeats and announcements that the kernel refuses are lost without a counter: timers repeat them. Frames of one carrier keep their order up to the network. A full
 //! mailbox of the group drops received frames (`LinkInbox`). A tunnel carries at most `VNIS_MAX`
-//! (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels: more than a daemon's 1,024
-//! links need. [`super::service`] calls [`TunnelSocket`] in the shard of links.
+//! (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels: as many as a daemon has
+//! links. [`super::service`] calls [`TunnelSocket`] in the shard of links.
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
@@ -22,8 +23,7 @@
 //! into the buffer in which its frames are passed on; reassembled frames are copied twice more
 //! ([`crate::unpack`]), and frames of a further link in one receive buffer once more.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,28 +31,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_directory::{MacKey, Place, Report, Source};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{
-    BufferPool, Carrier, LinkId, LinkStatus, OFFLOAD_BYTES, Outgoing, ReceivedFrame,
-    ReceivedFrames, Refusal,
+    BufferPool, LinkId, LinkStatus, Notice, OFFLOAD_BYTES, ReceivedFrame, ReceivedFrames,
 };
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
+use causeway_fabric::mailbox::Sender;
 use causeway_fabric::udp::{Burst, Origin, Udp, UdpReceiver, canonical};
 use causeway_fabric::{Context, Progress, SourceProgress, cost};
 use causeway_model::TrafficClass;
-use causeway_wire::ecn::{Ecn, traffic_class};
-use rustix::io::Errno;
+use causeway_wire::ecn::Ecn;
 
 use super::addresses::place;
 use super::inbox::LinkInbox;
-use super::local_address::{LocalAddressReader, LocalAddressRecorder, is_of_address};
+use super::local_address::LocalAddressRecorder;
 use super::service::with_clock;
-use super::stats::{LinkStats, Loss};
-use super::udp_batch::BatchSender;
+use super::stats::LinkStats;
+use super::tunnel_carrier::{CarrierOutput, TunnelCarrier};
 use crate::clock::Clock;
 use crate::event::{Event, EventKind};
 use crate::flood;
-use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
-use crate::pack::{Batch, Packer, PushError};
-use crate::tunnel::{Tunnel, TunnelConfig, TunnelState};
+use crate::limits::DATAGRAM_BYTES_MAX;
+use crate::tunnel::{OnDemand, Tunnel, TunnelConfig, TunnelState};
 use crate::tunnel_set::{AddError, TunnelSet};
 use crate::unpack::{Sink, UnpackedFrame};
 use causeway_model::keys::{PrivateKey, PublicKey};
@@ -72,8 +70,11 @@ struct TunnelEntry {
     too_long: Arc<AtomicBool>,
     /// For peers that identify us by our address.
     local_address: LocalAddressRecorder,
-    /// Whether the peer answers.
+    /// Whether the peer answers, or the tunnel is dormant.
     up: bool,
+    is_dormant: bool,
+    /// Networks of links that are always awake, if the tunnel is on demand.
+    pins: BTreeSet<u32>,
     /// Whether the path is poor: another path to the peer is preferred.
     poor: bool,
     /// How often the tunnel came up.
@@ -82,6 +83,14 @@ struct TunnelEntry {
     over_quota: bool,
     /// Limits log lines about this quota: guests may change their addresses at any rate.
     log: LogLimit,
+}
+
+impl TunnelEntry {
+    /// Returns the state of the tunnel's links.
+    const fn standing(&self) -> LinkStatus {
+        let Self { up, poor, is_dormant, .. } = *self;
+        LinkStatus { up, poor, rtt_ns: None, is_dormant }
+    }
 }
 
 /// Why a link was not added to a socket.
@@ -157,7 +166,8 @@ impl TunnelSocket {
     }
 
     /// Adds a link to a peer, on an existing tunnel to it or on a new one. Returns the tunnel's
-    /// number.
+    /// number. A tunnel goes dormant only if all its links are on demand; the first link decides
+    /// about the idle time.
     ///
     /// # Errors
     /// [`LinkAddError`]: another link has the network, or the core refuses the tunnel.
@@ -165,7 +175,7 @@ impl TunnelSocket {
         &mut self,
         peer: Option<PublicKey>,
         (remote, host): (Option<SocketAddr>, Option<String>),
-        vni: u32,
+        (vni, on_demand): (u32, Option<OnDemand>),
         inbox: LinkInbox,
         clock: &Clock<'_>,
     ) -> Result<u16, LinkAddError> {
@@ -181,8 +191,9 @@ impl TunnelSocket {
             Some(number) => number,
             None => {
                 let keys = self.own.clone().zip(peer);
-                let config = TunnelConfig { keys, remote, longest: DATAGRAM_BYTES_MAX };
+                let config = TunnelConfig { keys, remote, longest: DATAGRAM_BYTES_MAX, on_demand };
                 let number = self.tunnels.add(&config, clock).map_err(LinkAddError::Refused)?;
+                let is_dormant = self.tunnels.tunnel(number).is_some_and(Tunnel::is_dormant);
                 let entry = TunnelEntry {
                     links: BTreeMap::new(),
                     peer,
@@ -190,7 +201,9 @@ impl TunnelSocket {
                     host,
                     too_long: Arc::default(),
                     local_address: LocalAddressRecorder::default(),
-                    up: false,
+                    up: is_dormant,
+                    is_dormant,
+                    pins: BTreeSet::new(),
                     poor: false,
                     ups: 0,
                     over_quota: false,
@@ -202,6 +215,10 @@ impl TunnelSocket {
         };
         if let Some(entry) = self.entries.get_mut(&number) {
             entry.links.insert(vni, inbox);
+            if on_demand.is_none() && entry.pins.insert(vni) && shared.is_some() {
+                let tunnel = self.tunnels.tunnel_mut(number);
+                tunnel.into_iter().for_each(|tunnel| tunnel.pin(clock.now, true));
+            }
         }
         Ok(number)
     }
@@ -217,7 +234,7 @@ impl TunnelSocket {
         if let Some(entry) = entry.filter(|entry| entry.up)
             && let Some(inbox) = entry.links.get(&vni)
         {
-            inbox.report_standing(LinkStatus { up: true, poor: entry.poor, rtt_ns: None });
+            inbox.report_standing(entry.standing());
         }
         self.tick(clock);
     }
@@ -247,33 +264,44 @@ impl TunnelSocket {
         self.tick(clock);
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.links.remove(&vni);
+        if entry.pins.remove(&vni)
+            && entry.pins.is_empty()
+            && let Some(tunnel) = self.tunnels.tunnel_mut(number)
+        {
+            tunnel.pin(clock.now, false);
+        }
         if entry.links.is_empty() {
             self.entries.remove(&number);
             self.tunnels.remove(number);
         }
     }
 
-    /// Returns the carrier of a link, whose datagrams have that traffic class.
+    /// Wakes a dormant tunnel: frames wait for it.
+    pub fn wake(&mut self, number: u16, clock: &mut Clock<'_>) {
+        self.tunnels.wake(number, clock, &mut self.sink);
+        self.execute();
+    }
+
+    /// Returns the carrier of a link, whose datagrams have that traffic class. A carrier of a dormant
+    /// tunnel sends a notice to wake it.
     pub fn carrier(
         &self,
         number: u16,
         vni: u32,
         class: TrafficClass,
-        stats: Arc<LinkStats>,
+        (stats, notices): (Arc<LinkStats>, Option<Sender<Notice>>),
     ) -> Option<TunnelCarrier> {
         let tx_path = self.tunnels.tunnel(number)?.tx_path().clone();
         let entry = self.entries.get(&number)?;
-        let (too_long, local_address) = (entry.too_long.clone(), entry.local_address.reader());
-        let (udp, packer) = (self.udp.clone(), Packer::new(tx_path));
-        let out = BatchOutput {
-            udp,
+        let link = entry.links.get(&vni).map(|inbox| inbox.id);
+        let output = CarrierOutput {
+            udp: self.udp.clone(),
             stats,
-            too_long,
-            local_address,
-            batches: BatchSender::default(),
-            lost: 0,
+            too_long: entry.too_long.clone(),
+            local_address: entry.local_address.reader(),
+            wake: notices.zip(link),
         };
-        Some(TunnelCarrier { packer, out, vni, class })
+        Some(TunnelCarrier::new(tx_path, (vni, class), output))
     }
 
     /// Returns the state of a tunnel, and how often it came up.
@@ -412,19 +440,27 @@ impl TunnelSocket {
     fn handle_event(&mut self, event: Event) {
         let Some(entry) = self.entries.get_mut(&event.tunnel) else { return };
         match event.kind {
-            EventKind::Up | EventKind::Down => {
-                entry.up = event.kind == EventKind::Up;
-                entry.ups = entry.ups.saturating_add(u64::from(entry.up));
+            EventKind::Up | EventKind::Down | EventKind::Dormant => {
+                let was_up = entry.up;
+                entry.up = event.kind != EventKind::Down;
+                entry.is_dormant = event.kind == EventKind::Dormant;
+                // The next session measures anew.
+                entry.poor &= !entry.is_dormant;
+                entry.ups = entry.ups.saturating_add(u64::from(event.kind == EventKind::Up));
                 for inbox in entry.links.values() {
-                    inbox.report_standing(LinkStatus {
-                        up: entry.up,
-                        poor: entry.poor,
-                        rtt_ns: None,
-                    });
+                    inbox.report_standing(entry.standing());
                     let (place, up) = (place(inbox.id), entry.up);
-                    self.reports.push(Report::Reachable { place, up });
-                    let state = if entry.up { "up" } else { "down" };
-                    log::info!(link = inbox.name.as_str(), state; "link");
+                    if up != was_up {
+                        self.reports.push(Report::Reachable { place, up });
+                    }
+                    let link = inbox.name.as_str();
+                    match event.kind {
+                        EventKind::Dormant => log::debug!(link, state = "dormant"; "link"),
+                        // A dormant link that wakes is no news for an operator.
+                        EventKind::Up if was_up => log::debug!(link, state = "up"; "link"),
+                        EventKind::Up => log::info!(link, state = "up"; "link"),
+                        _ => log::info!(link, state = "down"; "link"),
+                    }
                 }
             }
             EventKind::Here { vni, mac, epoch } | EventKind::Gone { vni, mac, epoch } => {
@@ -441,7 +477,7 @@ impl TunnelSocket {
             EventKind::Poor(poor) => {
                 entry.poor = poor;
                 for inbox in entry.links.values() {
-                    inbox.report_standing(LinkStatus { up: entry.up, poor, rtt_ns: None });
+                    inbox.report_standing(entry.standing());
                 }
             }
             EventKind::Clone(at) => {
@@ -515,156 +551,5 @@ impl TunnelSocket {
         let room = self.pool.take(UDP_RECEIVE_BYTES).into_bytes();
         let bytes = self.pool.adopt(self.sink.take_bytes(room));
         main.deliver(ReceivedFrames { link: main.id, bytes, frames });
-    }
-}
-
-/// Sends batches of one carrier.
-#[derive(Debug)]
-struct BatchOutput {
-    udp: Arc<Udp>,
-    stats: Arc<LinkStats>,
-    /// Set when the host rejects a datagram as too long; the tunnel reads it.
-    too_long: Arc<AtomicBool>,
-    local_address: LocalAddressReader,
-    batches: BatchSender,
-    /// Datagrams that the kernel refused.
-    lost: u64,
-}
-
-impl BatchOutput {
-    /// Sends a batch to the peer. Counts datagrams that the kernel refuses; reports a datagram that
-    /// is too long through `too_long`.
-    fn send(&mut self, batch: &Batch) {
-        let Some(to) = batch.to() else { return };
-        let count = batch.datagrams() as u64;
-        let (stats, too_long) = (&self.stats, &self.too_long);
-        let mut of_address = false;
-        let (from, bytes) = (self.local_address.address(), (batch.bytes(), batch.segment()));
-        let refused = |error: &io::Error, count| {
-            of_address |= is_of_address(error);
-            let why = loss(error, from.is_some());
-            if why == Loss::TooBig {
-                too_long.store(true, Ordering::Relaxed);
-            }
-            stats.add_drops(why, count);
-        };
-        let origin = Origin { from, class: batch.class() };
-        let lost = self.batches.send(&self.udp, to, origin, bytes, refused);
-        if of_address && from.is_some() {
-            self.local_address.forget();
-        }
-        self.stats.add_transmitted(0, 0, count.saturating_sub(lost.count));
-        self.lost = self.lost.saturating_add(lost.count);
-    }
-}
-
-/// Returns the counter for a send error. With a source address (`has_source`), EINVAL means that the
-/// address is no longer the host's.
-fn loss(error: &io::Error, has_source: bool) -> Loss {
-    match Errno::from_io_error(error) {
-        Some(Errno::AGAIN | Errno::NOBUFS) => Loss::NoRoom,
-        Some(Errno::MSGSIZE) => Loss::TooBig,
-        Some(Errno::INVAL) if !has_source => Loss::TooBig,
-        _ => Loss::Unreachable,
-    }
-}
-
-/// Carrier of one link, for one shard.
-#[derive(Debug)]
-pub struct TunnelCarrier {
-    packer: Packer,
-    out: BatchOutput,
-    vni: u32,
-    /// The configured traffic class of the outer headers.
-    class: TrafficClass,
-}
-
-impl Carrier for TunnelCarrier {
-    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
-        let class = self.class.outer(traffic_class(frame.head));
-        let out = &mut self.out;
-        // Losses of pending frames are counted as in `flush`.
-        if self.packer.classify(class, |batch| out.send(batch)).is_err() {
-            out.stats.add_drops(Loss::Down, 1);
-        }
-        let packed = flood::pack(&mut self.packer, self.vni, frame, |batch| out.send(batch));
-        let (loss, refusal) = match packed {
-            Ok(()) => {
-                self.out.stats.add_transmitted(1, frame.len as u64, 0);
-                return Ok(());
-            }
-            Err(PushError::NoPath | PushError::Seal(_)) => (Loss::Down, Refusal::Down),
-            Err(PushError::Oversized(_)) => (Loss::TooBig, Refusal::TooBig),
-            Err(PushError::Source(_)) => (Loss::SenderFault, Refusal::Lost),
-        };
-        self.out.stats.add_drops(loss, 1);
-        Err(refusal)
-    }
-
-    fn flush(&mut self) -> u64 {
-        let out = &mut self.out;
-        if self.packer.finish(|batch| out.send(batch)).is_err() {
-            self.out.stats.add_drops(Loss::Down, 1);
-        }
-        std::mem::take(&mut self.out.lost)
-    }
-
-    fn takes_offloads(&self) -> bool {
-        !self.packer.is_lossy()
-    }
-
-    fn longest(&self) -> usize {
-        FRAME_BYTES_MAX
-    }
-}
-
-/// Carrier of one link for datagrams of the stream protocol: each crosses whole, in a record of its
-/// own kind. A datagram longer than [`Carrier::longest`] is refused.
-#[derive(Debug)]
-pub(crate) struct SegmentCarrier(TunnelCarrier);
-
-impl SegmentCarrier {
-    /// Returns the carrier for datagrams of the stream protocol on the tunnel of `carrier`.
-    pub(crate) const fn new(carrier: TunnelCarrier) -> Self {
-        Self(carrier)
-    }
-}
-
-impl Carrier for SegmentCarrier {
-    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
-        let TunnelCarrier { packer, out, vni, .. } = &mut self.0;
-        let read = |into: &mut [u8]| frame.reader().read(into);
-        let packed = packer.push_segment(*vni, frame.len, read, |batch| out.send(batch));
-        packed.map_err(|error| match error {
-            PushError::NoPath | PushError::Seal(_) => Refusal::Down,
-            PushError::Oversized(_) => Refusal::TooBig,
-            PushError::Source(_) => Refusal::Lost,
-        })
-    }
-
-    fn flush(&mut self) -> u64 {
-        self.0.flush()
-    }
-
-    fn takes_offloads(&self) -> bool {
-        false
-    }
-
-    fn longest(&self) -> usize {
-        self.0.packer.segment_max()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn send_errors_of_a_lost_source_address_shorten_no_datagrams() {
-        let of = |errno: Errno, has_source| loss(&errno.into(), has_source);
-        assert_eq!(of(Errno::INVAL, true), Loss::Unreachable);
-        assert_eq!(of(Errno::INVAL, false), Loss::TooBig);
-        assert_eq!(of(Errno::MSGSIZE, true), Loss::TooBig);
-        assert_eq!(of(Errno::NOBUFS, false), Loss::NoRoom);
     }
 }

@@ -161,6 +161,13 @@ fn raw(view: &mut LinkView, link: &RawLink) {
 /// Adds the state of a tunnel to a view.
 fn tunnel(view: &mut LinkView, state: &TunnelState, ups: u64) {
     (view.state, view.reason) = match (state.up, state.remote, state.handshakes) {
+        _ if state.is_dormant => (
+            LinkState::Dormant,
+            "no traffic: the link has no session, and the next frame begins one".to_owned(),
+        ),
+        _ if state.is_waking => {
+            (LinkState::Dormant, "frames wait for a session: a handshake has begun".to_owned())
+        }
         (true, ..) if state.poor => {
             let text = "the peer answers, but loss is high: other links to it are preferred";
             (LinkState::Up, text.to_owned())
@@ -202,6 +209,8 @@ fn tunnel(view: &mut LinkView, state: &TunnelState, ups: u64) {
         ("addresses_heard", state.addresses.1 as u64),
         ("fragmented_frames", state.fragments.0 as u64),
         ("segments_cut", u64::from(state.lossy)),
+        ("waiting_frames", state.waiting.0 as u64),
+        ("drop_unanswered_total", state.waiting.1),
     ] {
         view.counters.insert(name.to_owned(), count);
     }

@@ -14,11 +14,13 @@
 //! thread of the tunnel (the shard of links). Without a session or an address of the peer nothing
 //! is sent; scheduled announcements wait until both are there.
 
+use std::net::SocketAddr;
+
 use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
 use causeway_wire::tunnel::{INNER_LEN, Inner};
 
-use super::{Announcement, Tunnel};
+use super::{Announcement, SessionSlot, Tunnel};
 use crate::clock::Clock;
 use crate::event::EventKind;
 use crate::limits::{
@@ -27,7 +29,7 @@ use crate::limits::{
 use crate::unpack::Sink;
 
 /// Returns the bytes of one record.
-fn record_of(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(super) fn record_of(kind: u8, body: &[u8]) -> Vec<u8> {
     let len = u16::try_from(body.len()).unwrap_or(u16::MAX);
     let mut bytes = record::Header { kind, bare: false, hops: 0, len }.emit().to_vec();
     bytes.extend(body);
@@ -40,7 +42,7 @@ impl Tunnel {
     /// # Errors
     /// [`Full`]: the quota of announced addresses is used up.
     pub fn announce(&mut self, now: u64, vni: u32, mac: [u8; 6], epoch: u64) -> Result<(), Full> {
-        if self.own_claims.insert((vni, mac), epoch)? {
+        if self.own_claims.insert((vni, mac), epoch)? && self.wakes_for_announcement(now) {
             self.schedule(now, (vni, mac), Announcement { epoch, withdrawn: false, sent: 0 });
         }
         Ok(())
@@ -48,9 +50,21 @@ impl Tunnel {
 
     /// Withdraws the announcement of an address.
     pub fn withdraw(&mut self, now: u64, vni: u32, mac: [u8; 6]) {
-        if let Some(epoch) = self.own_claims.remove((vni, mac), u64::MAX) {
+        if let Some(epoch) = self.own_claims.remove((vni, mac), u64::MAX)
+            && self.wakes_for_announcement(now)
+        {
             self.schedule(now, (vni, mac), Announcement { epoch, withdrawn: true, sent: 0 });
         }
+    }
+
+    /// Returns whether an announcement is sent: a dormant tunnel wakes for it, unless its peer learns
+    /// addresses from a directory. The digests of the next session show the peer what it missed.
+    fn wakes_for_announcement(&mut self, now: u64) -> bool {
+        if self.is_dormant() && !self.announces_dormant() {
+            return false;
+        }
+        self.wake(now);
+        true
     }
 
     /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] (4,096)
@@ -65,8 +79,19 @@ impl Tunnel {
     }
 
     /// Seals records into a datagram of at least `length` bytes, to be sent.
-    fn send_records(&self, vni: u32, records: &[u8], length: usize, sink: &mut Sink) {
-        let (Some(slot), Some(to)) = (&self.current, self.remote) else { return };
+    pub(super) fn send_records(&self, vni: u32, records: &[u8], length: usize, sink: &mut Sink) {
+        if let (Some(slot), Some(to)) = (&self.current, self.remote) {
+            Self::seal_records(slot, to, (vni, records, length), sink);
+        }
+    }
+
+    /// As [`Self::send_records`], on a session.
+    pub(super) fn seal_records(
+        slot: &SessionSlot,
+        to: SocketAddr,
+        (vni, records, length): (u32, &[u8], usize),
+        sink: &mut Sink,
+    ) {
         let overhead = slot.session.overhead();
         let len = INNER_LEN.saturating_add(records.len()).max(length.saturating_sub(overhead));
         let mut text = Vec::with_capacity(len);
@@ -87,7 +112,11 @@ impl Tunnel {
         for length in lengths {
             let size = u32::try_from(length).unwrap_or(u32::MAX);
             let echo = Echo { time: clock.now, size, digest: self.own_claims.digest() };
-            self.send_records(0, &record_of(record::ECHO, &echo.emit()), length, sink);
+            let mut records = record_of(record::ECHO, &echo.emit());
+            if length == 0 && self.advertises_on_demand() {
+                records.extend(record_of(record::ON_DEMAND, &[record::AWAKE]));
+            }
+            self.send_records(0, &records, length, sink);
         }
         if changes.up == Some(false) {
             self.request_session(clock.now);

@@ -15,8 +15,9 @@
 //! relays claims of the peer as events), or choose between paths to the peer.
 //!
 //! The private modules hold the parts: `records` opens received datagrams, `rekey` runs handshakes,
-//! `keepalive` sends heartbeats and announcements.
+//! `keepalive` sends heartbeats and announcements, `dormancy` ends sessions without traffic.
 
+mod dormancy;
 mod keepalive;
 mod records;
 mod rekey;
@@ -24,6 +25,7 @@ mod rekey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use causeway_directory::{Advertisement, MacKey};
 use causeway_wire::tunnel::{DatagramKind, Outer};
@@ -41,6 +43,9 @@ use crate::tx_path::{Path, TunnelTxPath};
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
+pub use dormancy::OnDemand;
+pub(crate) use records::carries_connections;
+
 /// Configuration of a tunnel.
 #[derive(Debug, Clone)]
 pub struct TunnelConfig {
@@ -51,6 +56,8 @@ pub struct TunnelConfig {
     /// The longest datagram that may leave this host, in bytes of UDP payload; in the daemon the
     /// longest of UDP (65,507).
     pub longest: usize,
+    /// `None` for a tunnel that is always awake. Has no effect without keys or an address.
+    pub on_demand: Option<OnDemand>,
 }
 
 /// A session on which datagrams are accepted.
@@ -135,6 +142,8 @@ pub struct Tunnel {
     fault: Option<(HandshakeFault, u64)>,
 
     health: Health,
+    /// `None` if the tunnel is always awake.
+    dormancy: Option<dormancy::Dormancy>,
     /// Incomplete frames.
     fragments: Reassembler,
     /// Addresses announced to the peer.
@@ -168,6 +177,12 @@ pub enum HandshakeFault {
 pub struct TunnelState {
     /// Whether the peer answers.
     pub up: bool,
+    /// Whether the tunnel is dormant: the next frame wakes it.
+    pub is_dormant: bool,
+    /// Whether it waits for the peer's first answer after it was dormant.
+    pub is_waking: bool,
+    /// Frames that wait for a session, and frames that were dropped because the peer did not answer.
+    pub waiting: (usize, u64),
     /// The peer's key; `None` without encryption.
     pub peer: Option<PublicKey>,
     /// The fault of the peer's handshakes within the last minute.
@@ -201,9 +216,17 @@ pub struct TunnelState {
 impl Tunnel {
     /// Returns a tunnel. `number` is the upper half of its session indices and identifies it in all
     /// results.
-    pub fn new(number: u16, config: &TunnelConfig, clock: &Clock<'_>) -> Self {
+    /// `waiting_bytes` counts the bytes of frames that wait for sessions of the socket's tunnels.
+    pub fn new(
+        number: u16,
+        config: &TunnelConfig,
+        waiting_bytes: &Arc<AtomicUsize>,
+        clock: &Clock<'_>,
+    ) -> Self {
         let has_precedence = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
-        let initiates = config.keys.is_some() && config.remote.is_some();
+        let dormancy = dormancy::Dormancy::new(config, clock.now);
+        let is_dormant = dormancy.as_ref().is_some_and(dormancy::Dormancy::is_dormant);
+        let initiates = config.keys.is_some() && config.remote.is_some() && !is_dormant;
         let mut tunnel = Self {
             number,
             keys: config.keys.clone(),
@@ -211,7 +234,7 @@ impl Tunnel {
             remote: config.remote,
             configured: config.remote.into_iter().collect(),
             initiated_to: None,
-            tx_path: Arc::default(),
+            tx_path: dormancy::tx_path_of(dormancy.as_ref(), waiting_bytes),
             vnis: BTreeSet::new(),
             current: None,
             previous: None,
@@ -225,6 +248,7 @@ impl Tunnel {
             received_at: 0,
             fault: None,
             health: Health::new(config.longest),
+            dormancy,
             fragments: Reassembler::default(),
             own_claims: Advertisement::default(),
             peer_claims: Advertisement::default(),
@@ -326,6 +350,9 @@ impl Tunnel {
     pub fn state(&self, now: u64) -> TunnelState {
         TunnelState {
             up: self.health.is_up(),
+            is_dormant: self.is_dormant(),
+            is_waking: self.is_waking(),
+            waiting: self.tx_path.waiting(),
             peer: self.peer().copied(),
             fault: self
                 .fault
@@ -385,6 +412,7 @@ impl Tunnel {
     /// Runs the timers that are due.
     pub fn tick(&mut self, clock: &mut Clock<'_>, sink: &mut Sink) {
         self.fragments.expire(clock.now, &mut self.refusals);
+        self.tick_dormancy(clock.now, sink);
         if self.current.is_some() && self.remote.is_some() {
             self.send_heartbeats(clock, sink);
             self.send_due_announcements(clock, sink);
@@ -396,6 +424,7 @@ impl Tunnel {
     /// Returns the time by which [`Tunnel::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         let mut first = self.fragments.deadline().unwrap_or(u64::MAX).min(self.sessions_deadline());
+        first = first.min(self.dormancy_deadline());
         if self.current.is_some() && self.remote.is_some() {
             let again = self.announcements.keys().next().map_or(u64::MAX, |(due, _)| *due);
             first = first.min(self.health.deadline()).min(again);
@@ -431,6 +460,9 @@ impl Tunnel {
         if let Some(datagram) = changes.datagram {
             self.publish();
             self.event(EventKind::Datagram(datagram), sink);
+        }
+        if let Some(up) = changes.up {
+            self.note_reachable(up);
         }
         match changes.up {
             Some(true) => self.event(EventKind::Up, sink),

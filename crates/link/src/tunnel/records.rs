@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use causeway_wire::ecn::decapsulate;
-use causeway_wire::multiplex::PACKET_LEN;
+use causeway_wire::multiplex::{self, PACKET_LEN};
 use causeway_wire::tunnel::record::{self, Delivered, EchoReply, Entry, Fragment};
 use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
 
@@ -86,7 +86,8 @@ impl Tunnel {
             }
             _ => {}
         }
-        self.text(clock, start..start.saturating_add(len), sink)
+        let is_current = which != SlotName::Previous;
+        self.text(clock, start..start.saturating_add(len), is_current, sink)
     }
 
     /// Returns a session slot.
@@ -121,29 +122,33 @@ impl Tunnel {
             room.copy_from_slice(body);
             start..start.saturating_add(body.len())
         };
-        self.text(clock, text, sink)
+        self.text(clock, text, true, sink)
     }
 
-    /// Processes the records of a plaintext in the sink's tail.
+    /// Processes the records of a plaintext in the sink's tail. `is_current`: whether it arrived on
+    /// the current session.
     fn text(
         &mut self,
         clock: &mut Clock<'_>,
         text: Range<usize>,
+        is_current: bool,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
         self.datagrams = self.datagrams.wrapping_add(1);
         let inner = Inner::parse(sink.part(text.clone())).map_err(|_| Refusal::Truncated)?;
         let mut at = text.start.saturating_add(INNER_LEN);
         let mut echoed = false;
-        let mut carries = false;
+        let (mut carries, mut is_traffic, mut is_peer_dormant) = (false, false, None);
         while let Some(record) = next(&mut at, text.end, sink)? {
             match record.header.kind {
                 record::FRAME => {
                     carries = true;
+                    is_traffic |= record.header.hops & record::FLOODED == 0;
                     self.frame(inner.vni, &record, text.end, sink)?;
                 }
                 record::FRAGMENT => {
                     carries = true;
+                    is_traffic |= record.header.hops & record::FLOODED == 0;
                     self.fragment(clock.now, inner.vni, &record, text.end, sink)?;
                 }
                 // At most one answer per datagram, so that a peer cannot use us as an amplifier.
@@ -166,7 +171,14 @@ impl Tunnel {
                         self.tx_path.set_lossy(lossy);
                     }
                 }
-                record::SEGMENT => self.segment(inner.vni, &record, text.end, sink)?,
+                record::SEGMENT => {
+                    is_traffic |= carries_connections(sink.part(record.body.clone()));
+                    self.segment(inner.vni, &record, text.end, sink)?;
+                }
+                record::ON_DEMAND if is_current => {
+                    let body = sink.part(record.body.clone());
+                    is_peer_dormant = Some(body.first() == Some(&record::DORMANT));
+                }
                 record::HERE | record::GONE => self.directory(inner.vni, &record, sink)?,
                 record::SYNC => {
                     let due =
@@ -182,6 +194,11 @@ impl Tunnel {
         }
         if carries {
             self.health.record_frame(clock.now);
+        }
+        if is_traffic {
+            self.note_received_traffic(clock.now);
+        } else if let Some(is_dormant) = is_peer_dormant {
+            self.note_peer_on_demand(clock.now, is_dormant, sink);
         }
         Ok(())
     }
@@ -277,6 +294,10 @@ impl Tunnel {
     fn echo(&mut self, now: u64, record: &RecordSpan, sink: &mut Sink) -> Result<(), Refusal> {
         let body = sink.part(record.body.clone());
         let echo = record::Echo::parse(body).map_err(|_| Refusal::Truncated)?;
+        if self.is_dormant() {
+            self.repeat_dormant(sink);
+            return Ok(());
+        }
         self.reply(&echo, sink);
         self.compare(now, echo.digest, sink);
         Ok(())
@@ -303,6 +324,22 @@ impl Tunnel {
         }
         Ok(())
     }
+}
+
+/// Returns whether a datagram of the stream protocol carries bytes of connections: not a hello, a
+/// mere acknowledgement, or addresses only. Only such datagrams keep an on-demand tunnel awake.
+pub(crate) fn carries_connections(datagram: &[u8]) -> bool {
+    let Ok(multiplex::Datagram::Packet(packet)) = multiplex::Datagram::parse(datagram) else {
+        return false;
+    };
+    let mut frames = packet.frames;
+    while let Ok(Some(frame)) = multiplex::Frame::next(&mut frames) {
+        if matches!(frame, multiplex::Frame::Piece(piece) if piece.channel != multiplex::ADDRESSES)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Returns the record at `at` and advances `at` to the next.

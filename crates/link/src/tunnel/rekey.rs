@@ -79,6 +79,10 @@ impl Tunnel {
                 return Err(Refusal::Timestamp);
             }
         }
+        // A replayed initiation does not displace the answer to a newer one.
+        if self.next.as_ref().is_some_and(|next| next.peer_time > initiation.time()) {
+            return Err(Refusal::Timestamp);
+        }
         let is_heard = clock.now < self.received_at.saturating_add(HEARD_NS);
         if is_heard && self.current.is_some() && self.remote != Some(from) {
             self.report_fault(clock.now, HandshakeFault::Clone(from), sink);
@@ -200,7 +204,9 @@ impl Tunnel {
             self.remote = Some(from);
             self.event(EventKind::Roamed(from), sink);
         }
+        self.note_session(clock.now);
         self.publish();
+        self.send_waiting(sink);
         self.event(EventKind::Session, sink);
         self.health.wake();
         // Without delay: the responder sends nothing before our first datagram.
@@ -310,7 +316,7 @@ impl Tunnel {
         if worn && self.tries == 0 {
             self.request_session(now);
         }
-        if now >= self.initiate_at {
+        if now >= self.initiate_at && !self.defers_rekey(now) {
             self.initiate(clock, sink);
         }
     }

@@ -47,7 +47,8 @@ impl Peer {
         let mut random = |bytes: &mut [u8]| bytes.fill(7);
         let mut clock = Clock { now: 0, wall: 1, random: &mut random };
         let mut tunnels = TunnelSet::new(None, &mut clock);
-        let config = TunnelConfig { keys: None, remote: Some(at(own)), longest: 1_472 };
+        let config =
+            TunnelConfig { keys: None, remote: Some(at(own)), longest: 1_472, on_demand: None };
         let number = tunnels.add(&config, &clock).unwrap();
         let mut sink = Sink::default();
         tunnels.tunnel_mut(number).unwrap().carry(VNI, &mut sink);
@@ -356,7 +357,7 @@ fn hostile_segment_that_is_shorter_than_a_packet_is_refused() {
     let mut random = |bytes: &mut [u8]| bytes.fill(7);
     let mut clock = Clock { now: 0, wall: 1, random: &mut random };
     let mut tunnels = TunnelSet::new(None, &mut clock);
-    let config = TunnelConfig { keys: None, remote: Some(remote), longest: 1_472 };
+    let config = TunnelConfig { keys: None, remote: Some(remote), longest: 1_472, on_demand: None };
     let number = tunnels.add(&config, &clock).unwrap();
     let mut sink = Sink::default();
     tunnels.tunnel_mut(number).unwrap().carry(VNI, &mut sink);

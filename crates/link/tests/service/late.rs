@@ -61,6 +61,8 @@ fn tunnel(host: &Host, local: &str, remote: &str, _own: u8, peer: u8) -> LinkSpe
         key: key(peer).public().to_string().parse().unwrap(),
         private_key: file,
         vni: 7,
+        idle: None,
+        has_directory: false,
         class: Default::default(),
     });
     spec("tunnel", "red", kind)

@@ -3,6 +3,7 @@
 mod addresses;
 mod bare;
 mod common;
+mod dormancy;
 mod frames;
 mod hostile_datagrams;
 mod hostile_fragments;
@@ -11,6 +12,7 @@ mod hosts;
 mod late;
 mod many;
 mod marks;
+mod on_demand;
 mod raw;
 mod rings;
 mod room;

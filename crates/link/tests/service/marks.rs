@@ -144,6 +144,8 @@ impl Pair {
                         key: key(3 - n).public().to_string().parse().unwrap(),
                         private_key,
                         vni: 7,
+                        idle: None,
+                        has_directory: false,
                         class,
                     })
                 }

@@ -23,7 +23,7 @@ fn addresses_beyond_the_quota_are_announced_once_there_is_room() {
     let (id, name, stats) = (LinkId(1), "l".parse().unwrap(), Arc::default());
     let inbox = LinkInbox { id, name, to, segments: None, stats, pool: BufferPool::default() };
     let remote = Some("127.0.0.1:9".parse().unwrap());
-    let tunnel = at(0, |clock| socket.add(None, (remote, None), 7, inbox, clock)).unwrap();
+    let tunnel = at(0, |clock| socket.add(None, (remote, None), (7, None), inbox, clock)).unwrap();
     let mac = |number: usize| {
         let [.., a, b, c] = number.to_be_bytes();
         [2, 0, 0, a, b, c]

@@ -77,7 +77,8 @@ fn a_daemon_that_comes_back_is_taken_up_again() {
         let remote = Some(address(1 - host));
         world.run(3 * SECOND);
         assert!(!world.tunnel(1 - host).is_up());
-        world.add(host, &TunnelConfig { keys: Some(keys), remote, longest: 1_472 });
+        world
+            .add(host, &TunnelConfig { keys: Some(keys), remote, longest: 1_472, on_demand: None });
         world.run(SECOND);
         assert!(world.tunnel(0).is_up() && world.tunnel(1).is_up());
         world.send(0, &[small(1)]);
@@ -95,8 +96,11 @@ fn one_end_need_not_know_the_others_address_and_follows_it() {
         Some((world.hosts[own].key.clone(), world.hosts[other].key.public()))
     };
     let (a, b) = (keys(&world, 0, 1), keys(&world, 1, 0));
-    world.add(0, &TunnelConfig { keys: a, remote: None, longest: 1_472 });
-    world.add(1, &TunnelConfig { keys: b, remote: Some(address(0)), longest: 1_472 });
+    world.add(0, &TunnelConfig { keys: a, remote: None, longest: 1_472, on_demand: None });
+    world.add(
+        1,
+        &TunnelConfig { keys: b, remote: Some(address(0)), longest: 1_472, on_demand: None },
+    );
     world.run(SECOND);
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
     // The other end moves to another address; its next datagram reports it.
@@ -135,6 +139,7 @@ fn session_unknown_peer_gets_no_answer() {
             keys: Some((world.hosts[0].key.clone(), world.hosts[1].key.public())),
             remote: Some(address(1)),
             longest: 1_472,
+            on_demand: None,
         },
     );
     // Host 1 is configured for another peer only.
@@ -145,6 +150,7 @@ fn session_unknown_peer_gets_no_answer() {
             keys: Some((world.hosts[1].key.clone(), other)),
             remote: None,
             longest: 1_472,
+            on_demand: None,
         },
     );
     world.tape = Some(Vec::new());
@@ -188,7 +194,7 @@ fn hostile_floods_of_initiations_cost_little_and_do_not_lock_out_the_peer() {
     world.restart(0);
     let remote = Some(address(1));
     let keys = Some((world.hosts[0].key.clone(), world.hosts[1].key.public()));
-    world.add(0, &TunnelConfig { keys, remote, longest: 1_472 });
+    world.add(0, &TunnelConfig { keys, remote, longest: 1_472, on_demand: None });
     // Ten seconds of forged initiations from all addresses, including the peer's own, at a thousand
     // per second.
     let mut asked = 0;
@@ -304,7 +310,7 @@ fn a_clone_of_a_peer_is_refused_and_named() {
     // A third host has the key of the second.
     let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
     world.clone_host(1);
-    world.add(2, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472 });
+    world.add(2, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472, on_demand: None });
     world.run(30 * SECOND);
     assert_eq!(world.seen(0, |what| *what == EventKind::Down), 0);
     assert_eq!(world.seen(1, |what| *what == EventKind::Down), 0);
@@ -323,7 +329,7 @@ fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
     let mut world = World::pair(34, false, 1_472);
     let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
     world.restart(1);
-    world.add(1, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472 });
+    world.add(1, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472, on_demand: None });
     let day = 86_400 * SECOND;
     // Only the peer's clock: the other end initiates nothing any more, as behind a NAT.
     world.hosts[1].address = address(9);
@@ -341,7 +347,10 @@ fn a_clock_that_was_set_back_a_little_first_hides_no_day() {
     for back in [30, 86_400] {
         let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
         world.restart(1);
-        world.add(1, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472 });
+        world.add(
+            1,
+            &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472, on_demand: None },
+        );
         world.hosts[1].address = address(9);
         world.wall -= back * SECOND;
         world.run(20 * SECOND);

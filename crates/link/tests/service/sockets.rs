@@ -26,6 +26,8 @@ pub fn link(host: &Host, from: u8, to: u8, port: u16) {
         key: key(to).public().to_string().parse().unwrap(),
         private_key: file,
         vni: 7,
+        idle: None,
+        has_directory: false,
         class: Default::default(),
     });
     host.link(spec("peer", "red", kind)).unwrap();

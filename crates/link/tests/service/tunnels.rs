@@ -28,6 +28,8 @@ fn link(host: &Host, from: u8, to: u8, port: u16, group: &str, vni: u32) -> Stri
         key: key(to).public().to_string().parse().unwrap(),
         private_key: file,
         vni,
+        idle: None,
+        has_directory: false,
         class: Default::default(),
     });
     host.link(spec(&link, group, kind)).unwrap();

@@ -3,7 +3,7 @@
 //! The daemon makes a specification of the draft before it sends [`Add`] or [`Keep`], and resolves
 //! the peer's name for [`Add`]; the service resolves it for [`Keep`], and opens the sockets. A link
 //! cannot be changed: it is deleted and added again. At most
-//! [`LINKS_MAX`](crate::limits::LINKS_MAX) (1,024) links; a further link, a name in use, or a group
+//! [`LINKS_MAX`](crate::limits::LINKS_MAX) (4,096) links; a further link, a name in use, or a group
 //! that does not exist is refused. [`Show`] and [`Delete`] refuse a link that does not exist.
 //!
 //! The control API, `causeway apply` and the VNET language send the commands from their threads.

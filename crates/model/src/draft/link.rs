@@ -15,7 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::Name;
-use crate::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
+use crate::limits::{
+    INTERFACE_BYTES_MAX, LINK_IDLE_SECONDS_MAX, LINK_IDLE_SECONDS_MIN, UNDERLAY_MTU, VNI_MAX,
+};
 use crate::{
     Dscp, LinkKind, LinkSpec, PublicKeyText, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, ecn_default, metric_default,
@@ -102,6 +104,7 @@ impl LinkKindName {
                 ("vni", false),
                 ("dscp", false),
                 ("ecn", false),
+                ("idle", false),
             ],
             Self::CausewayPlain => &[
                 ("remote", true),
@@ -189,6 +192,10 @@ table! {
         /// not copy marks back into the inner packet, such as VNET/P.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ecn: Option<bool> => ValueType::Boolean, DefaultValue::Boolean(true);
+        /// causeway: time without traffic after which the link goes dormant, until the next frame. The
+        /// peer needs an idle time for this link too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idle: Option<u32> => ValueType::Integer { min: LINK_IDLE_SECONDS_MIN as u64, max: LINK_IDLE_SECONDS_MAX as u64, unit: "SECONDS" }, DefaultValue::NoneMeans("the link is always awake");
         /// tcp, tls: address and port at which this host listens.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         listen: Option<String> => any_text("ADDRESS[:PORT]"), DefaultValue::NoneMeans("this host connects");
@@ -283,6 +290,7 @@ impl LinkDraft {
             vni: None,
             dscp: None,
             ecn: None,
+            idle: None,
             listen: None,
             certificate: None,
             authorities: None,
@@ -333,6 +341,11 @@ impl LinkDraft {
             problems.push(Problem::wrong("peer_name", text));
         }
         if !problems.is_empty() {
+            return problems;
+        }
+        if self.idle.is_some() && self.remote.is_none() {
+            let text = "a dormant link needs remote, to reach the peer first".to_owned();
+            problems.push(Problem::wrong("idle", text));
             return problems;
         }
         match self.build(Path::new("/"), host::assume_resolved) {
@@ -472,6 +485,8 @@ impl LinkDraft {
                 key: self.key.clone().ok_or_else(|| missing("key"))?,
                 private_key: self.private_key.clone().unwrap_or_else(|| key_file.to_owned()),
                 vni,
+                idle: self.idle,
+                has_directory: false,
                 class,
             }),
             LinkKindName::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),

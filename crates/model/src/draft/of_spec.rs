@@ -31,6 +31,7 @@ impl LinkDraft {
                 draft.key = Some(tunnel.key.clone());
                 draft.private_key = Some(tunnel.private_key.clone());
                 draft.vni = Some(tunnel.vni);
+                draft.idle = tunnel.idle;
                 draft.set_class(tunnel.class);
             }
             LinkKind::CausewayPlain(udp) | LinkKind::Vxlan(udp) => {

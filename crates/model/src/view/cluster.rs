@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::LINK_IDLE_SECONDS;
 use crate::{Mac, Name, PublicKeyText};
 
 /// A kind of addresses of which each has one owner in a group of a cluster.
@@ -124,6 +125,15 @@ pub struct ClusterTunnel {
     pub local: SocketAddr,
     /// File of the private key.
     pub private_key: PathBuf,
+    /// Seconds without traffic after which a link goes dormant, 10 to 86400; 0 if links are always
+    /// awake.
+    #[serde(default = "link_idle_default")]
+    pub idle: u32,
+}
+
+/// Returns the default idle time of the links of a cluster, in seconds.
+const fn link_idle_default() -> u32 {
+    LINK_IDLE_SECONDS
 }
 
 /// A group that a host shares.

@@ -319,6 +319,8 @@ pub enum LinkState {
     Down,
     /// The link carries frames, and the peer answers.
     Up,
+    /// The link has no session with its peer, for want of traffic; the next frame begins one.
+    Dormant,
     /// The link carries frames; this kind cannot detect whether the peer is alive.
     Open,
 }

@@ -262,6 +262,13 @@ impl PeerSession {
         }
     }
 
+    /// Sends no hello before a time: the link went dormant without an answer of the peer.
+    pub fn postpone(&mut self, until_ns: u64) {
+        if !self.is_up {
+            self.hello_ns = self.hello_ns.max(until_ns);
+        }
+    }
+
     /// Opens a channel for an owner; `None` if no session is agreed, with [`CHANNELS_MAX`] own
     /// channels, with [`CHANNELS_PER_OWNER_MAX`] of the owner, or if all numbers were used. The
     /// channel is counted until it ended in both directions.
@@ -353,6 +360,16 @@ impl PeerSession {
         }
         let answer = self.answer.map(|_| 0);
         [self.in_flight.deadline_ns(), self.ack_ns, answer].into_iter().flatten().min()
+    }
+
+    /// Returns whether the session has to send now although its link is dormant: bytes of
+    /// connections, an answer to the peer, or more than 64 KiB of addresses. Addresses up to that
+    /// wait until the link is awake.
+    pub fn needs_link(&self) -> bool {
+        let connects = || self.ready.iter().any(|channel| *channel != ADDRESSES);
+        let is_owed = self.unacked > 0 || self.in_flight.deadline_ns().is_some();
+        self.answer.is_some()
+            || self.is_up && (is_owed || self.queued_all > DORMANT_BYTES_MAX || connects())
     }
 
     /// Handles deadlines of loss, probes and silence that have passed; [`Self::transmit`] handles
@@ -697,6 +714,8 @@ impl PeerSession {
 const EVENTS_KEPT: usize = 1024;
 /// Bytes of messages for which it keeps memory.
 const EVENT_BYTES_KEPT: usize = 256 << 10;
+/// Bytes that wait for a dormant link; 64 KiB.
+const DORMANT_BYTES_MAX: usize = 64 << 10;
 /// Shortest datagram that carries pieces: a header, an acknowledgement, and some bytes.
 const DATAGRAM_MIN: usize = 128;
 /// Shortest piece that is appended behind others.

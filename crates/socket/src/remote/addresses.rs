@@ -68,7 +68,14 @@ impl Peers {
         if let Some(changes) = &self.cid_changes {
             changes.fetch_add(1, Ordering::Release);
         }
-        for peer in self.peers.values_mut().filter(|peer| peer.session.is_up()) {
+        let now_ns = self.now_ns;
+        for peer in self.peers.values_mut() {
+            if !peer.session.is_up() {
+                if address.is_here && peer.is_dormant {
+                    peer.session.hasten(now_ns);
+                }
+                continue;
+            }
             peer.session.send(ADDRESSES, DISOWNED, [&address.emit(), &[]]);
             self.has_work = true;
         }

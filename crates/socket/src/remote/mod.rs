@@ -14,6 +14,10 @@
 //! callee's daemon before the guest sees it. A peer may use a CID as source if no port here has the
 //! CID, and no other place has the claim that is followed; a CID with a verified claim only its host.
 //!
+//! A session outlives the dormancy of its link ([`causeway_fabric::carrier::LinkStatus`]): it sends
+//! nothing, and bytes of a connection wake the link. A session begins over a dormant link if a guest
+//! is attached here, so that the peer learns the CID.
+//!
 //! All runs in the thread of the shard. Datagrams are sent at the end of a turn and of a tick
 //! (`Peers::flush`), at most 256 for each peer; while a link is down, none are sent over it.
 //!
@@ -94,6 +98,8 @@ pub(crate) struct Peer {
     carrier: Box<dyn Carrier>,
     /// The link carries datagrams.
     is_up: bool,
+    /// The link is up and dormant: a datagram wakes it.
+    is_dormant: bool,
     /// When the link went down.
     down_ns: u64,
     /// Connections by channel, with the side of the peer.
@@ -111,6 +117,15 @@ struct StoppedSender {
     port: PortId,
     link: LinkId,
     since_ns: u64,
+}
+
+impl Peer {
+    /// Returns whether datagrams may be sent now. A dormant link is left alone, unless the session
+    /// has to send, or has to begin because a guest is attached here (`has_cids`).
+    fn may_send(&self, has_cids: bool) -> bool {
+        let needs_link = || self.session.needs_link() || (has_cids && !self.session.is_up());
+        self.is_up && (!self.is_dormant || needs_link())
+    }
 }
 
 /// The peers of a shard.
@@ -162,6 +177,7 @@ impl Peers {
             session: PeerSession::new(now_ns, &mut random),
             carrier: member.carrier,
             is_up: false,
+            is_dormant: false,
             down_ns: now_ns,
             conns: keyed(),
             cids: 0,
@@ -187,6 +203,11 @@ impl Peers {
     #[inline]
     pub(crate) const fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+    }
+
+    /// Returns whether a guest is attached here.
+    fn has_cids(&self) -> bool {
+        self.directory.local().next().is_some()
     }
 
     /// Returns the name of a link.
@@ -228,7 +249,9 @@ impl Peers {
 
     /// Returns when [`Self::flush`] or a tick is due.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let has_cids = self.has_cids();
         let due = self.peers.values().filter_map(|peer| match peer.is_up {
+            true if !peer.may_send(has_cids) => None,
             true => peer.session.deadline_ns(),
             false if peer.session.is_up() => Some(peer.down_ns.saturating_add(LINK_DOWN_NS_MAX)),
             false => None,
@@ -243,8 +266,9 @@ impl Peers {
         if !std::mem::take(&mut self.has_work) {
             return;
         }
+        let has_cids = self.has_cids();
         let buffer = &mut self.buffer;
-        for peer in self.peers.values_mut().filter(|peer| peer.is_up) {
+        for peer in self.peers.values_mut().filter(|peer| peer.may_send(has_cids)) {
             let longest = peer.carrier.longest();
             let mut count = 0_usize;
             while count < DATAGRAMS_PER_TURN && peer.session.transmit(self.now_ns, longest, buffer)

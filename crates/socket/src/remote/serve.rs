@@ -7,7 +7,7 @@
 //! breach of the protocol also ends the session. A session that ends resets its connections and
 //! removes the claims of the peer. A link that is down for a shorter time does not end the session.
 
-use causeway_fabric::carrier::{LinkId, Message};
+use causeway_fabric::carrier::{LinkId, LinkStatus, Message};
 use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
 use causeway_wire::multiplex::ADDRESSES;
 
@@ -15,7 +15,7 @@ use super::{INBOX, owner_of, random};
 use crate::conn::Role;
 use crate::counters::bump;
 use crate::limits::{
-    DISOWNED_BYTES_MAX, LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX, PEER_STOP_NS_MAX,
+    DISOWNED_BYTES_MAX, DORMANT_HELLO_NS, LINK_DOWN_NS_MAX, PEER_QUEUED_BYTES_MAX, PEER_STOP_NS_MAX,
 };
 use crate::multiplex::{DISOWNED, DownReason, PeerEvent, PeerSession, Received};
 use crate::service::{Socket, TX};
@@ -40,7 +40,7 @@ impl Socket {
                         self.take_datagram(cx, all.link, datagram);
                     }
                 }
-                Message::LinkStatus(link, status) => self.set_link_up(cx, link, status.up),
+                Message::LinkStatus(link, status) => self.set_link_status(cx, link, status),
                 Message::Carrier(link, carrier) => {
                     if let Some(peer) = self.peers.peers.get_mut(&link) {
                         peer.carrier = carrier;
@@ -127,10 +127,19 @@ impl Socket {
         }
     }
 
-    /// Notes that a link came up or went down. Sessions outlive short outages.
-    fn set_link_up(&mut self, cx: &Context<'_>, link: LinkId, up: bool) {
+    /// Notes that a link came up, went down or went dormant. Sessions outlive short outages.
+    fn set_link_status(&mut self, cx: &Context<'_>, link: LinkId, status: LinkStatus) {
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
-        if up {
+        let up = status.up;
+        let was_dormant = std::mem::replace(&mut peer.is_dormant, status.is_dormant);
+        let was_awake = peer.is_up && !was_dormant;
+        if status.is_dormant {
+            peer.carrier.release();
+            if was_awake {
+                // The peer did not answer a hello, perhaps because it carries no sockets.
+                peer.session.postpone(cx.now_ns.saturating_add(DORMANT_HELLO_NS));
+            }
+        } else if up {
             peer.session.hasten(cx.now_ns);
             self.peers.has_work = true;
         } else if peer.is_up {
@@ -152,6 +161,7 @@ impl Socket {
     pub(crate) fn tick_peers(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
         let links: Vec<LinkId> = self.peers.peers.keys().copied().collect();
+        let has_cids = self.peers.has_cids();
         for link in links {
             let Some(peer) = self.peers.peers.get_mut(&link) else { continue };
             let mut received = std::mem::take(&mut self.peers.received);
@@ -167,7 +177,8 @@ impl Socket {
                 peer.session.tick(now_ns, &mut random, &mut received);
             }
             // A probe leaves lost bytes to send and no deadline.
-            self.peers.has_work |= peer.is_up && (was_due || is_due(&peer.session));
+            let is_due = was_due || peer.is_dormant || is_due(&peer.session);
+            self.peers.has_work |= is_due && peer.may_send(has_cids);
             self.apply_events(cx, link, &received);
             received.clear();
             self.peers.received = received;

@@ -50,6 +50,14 @@ pub const DELIVERED: u8 = 8;
 /// Type: a datagram of the stream protocol ([`crate::multiplex`]), by which the groups of two
 /// daemons carry sockets. Daemons without it skip the record.
 pub const SEGMENT: u8 = 9;
+/// Type: the sender's end of the tunnel is *on demand*: it goes dormant without traffic. The body
+/// is one byte: [`AWAKE`], or [`DORMANT`] if the sender has just gone dormant. Daemons without it
+/// skip the record, and the sender then stays awake.
+pub const ON_DEMAND: u8 = 10;
+/// Body of [`ON_DEMAND`]: the sender may go dormant.
+pub const AWAKE: u8 = 0;
+/// Body of [`ON_DEMAND`]: the sender has gone dormant and no longer answers on the session.
+pub const DORMANT: u8 = 1;
 /// Length of a delivery report, in bytes.
 pub const DELIVERED_LEN: usize = 8;
 /// Bit of the type: the frame's metadata is omitted.

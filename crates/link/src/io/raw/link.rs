@@ -172,6 +172,7 @@ impl RawLink {
             self.inbox.report_standing(LinkStatus {
                 up: self.socket.is_some(),
                 poor: false,
+                is_dormant: false,
                 rtt_ns: None,
             });
         }

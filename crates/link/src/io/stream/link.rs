@@ -195,7 +195,12 @@ impl StreamLink {
     pub fn start(&mut self, cx: &mut Context<'_>) {
         self.started = true;
         if self.live.is_some() {
-            self.inbox.report_standing(LinkStatus { up: true, poor: false, rtt_ns: None });
+            self.inbox.report_standing(LinkStatus {
+                up: true,
+                poor: false,
+                rtt_ns: None,
+                is_dormant: false,
+            });
         } else if self.connects {
             self.connect(cx);
         }
@@ -319,7 +324,12 @@ impl StreamLink {
         *self.connection.lock() = Some(attempt.connection);
         self.ups = self.ups.saturating_add(1);
         if self.started && !was_up {
-            self.inbox.report_standing(LinkStatus { up: true, poor: false, rtt_ns: None });
+            self.inbox.report_standing(LinkStatus {
+                up: true,
+                poor: false,
+                rtt_ns: None,
+                is_dormant: false,
+            });
         }
         if let Some(more) = self.log.admit(cx.now_ns) {
             let (link, from) = (self.inbox.name.as_str(), attempt.from);
@@ -360,7 +370,12 @@ impl StreamLink {
         self.log_end(now_ns, &reason);
         self.reason = reason;
         if self.started {
-            self.inbox.report_standing(LinkStatus { up: false, poor: false, rtt_ns: None });
+            self.inbox.report_standing(LinkStatus {
+                up: false,
+                poor: false,
+                rtt_ns: None,
+                is_dormant: false,
+            });
         }
         self.schedule_connect(now_ns);
     }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use causeway_link::limits::DATAGRAM_BYTES_MAX;
 use causeway_link::{
-    Clock, Event, EventKind, Packer, Refusal, Sink, Tunnel, TunnelConfig, TunnelSet,
+    Clock, Event, EventKind, Packer, Refusal, Sink, Tunnel, TunnelConfig, TunnelSet, WaitRefusal,
+    WaitingFrame,
 };
 use causeway_model::keys::PrivateKey;
+use causeway_wire::tunnel::record::FLOODED;
 use causeway_wire::virtio_net::Header as Metadata;
 
 /// The virtual network of most tests.
@@ -152,7 +154,7 @@ impl World {
             let keys = (Arc::clone(&self.hosts[own].key), self.hosts[other].key.public());
             let keys = (!plain).then_some(keys);
             let remote = Some(self.hosts[other].address);
-            self.add(own, &TunnelConfig { keys, remote, longest });
+            self.add(own, &TunnelConfig { keys, remote, longest, on_demand: None });
         }
     }
 
@@ -272,6 +274,41 @@ impl World {
             let key = (self.now + MS / 10 + delay, self.letters);
             self.wire.insert(key, Letter { from, to, bytes: bytes.clone() });
         }
+    }
+
+    /// Sends a frame from a host on a tunnel, or leaves it there for the next session, as a carrier
+    /// does.
+    pub fn offer(&mut self, host: usize, tunnel: u16, frame: Got) -> Result<(), WaitRefusal> {
+        let tx_path = Arc::clone(self.hosts[host].hub.tunnel(tunnel).unwrap().tx_path());
+        let (vni, hops, metadata, bytes) = frame;
+        if tx_path.path().is_some() {
+            let mut packer = Packer::new(Arc::clone(&tx_path));
+            let mut sent = Vec::new();
+            let read = |offset: usize, into: &mut [u8]| {
+                into.copy_from_slice(&bytes[offset..offset + into.len()]);
+                Ok::<_, Infallible>(())
+            };
+            packer
+                .push(vni, hops, &metadata, bytes.len(), read, |batch| sent.extend(cut(batch)))
+                .unwrap();
+            packer.finish(|batch| sent.extend(cut(batch))).unwrap();
+            let from = self.hosts[host].address;
+            sent.into_iter().for_each(|(to, bytes)| self.post(from, to, bytes));
+        } else {
+            tx_path.wait(WaitingFrame { vni, hops, metadata, is_segment: false, bytes })?;
+        }
+        if hops & FLOODED == 0 {
+            tx_path.note_traffic();
+        }
+        if tx_path.path().is_none() && tx_path.begin_request() {
+            let (now, wall) = (self.now, self.wall);
+            let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);
+            let mut clock = Clock { now, wall, random: &mut entropy };
+            let Host { hub, sink, .. } = &mut self.hosts[host];
+            hub.wake(tunnel, &mut clock, sink);
+            self.empty(host);
+        }
+        Ok(())
     }
 
     /// Lets time pass.
