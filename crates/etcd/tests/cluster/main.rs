@@ -3,6 +3,7 @@
 mod hostile;
 mod hosts;
 mod join;
+mod moves;
 mod outage;
 mod rights;
 mod tls;
