@@ -37,8 +37,14 @@ fn cargo() -> Command {
 
 /// Packages built for guests and tests, always together, as in `make build`: for another selection
 /// cargo would unify features differently and rebuild the shared dependencies.
-const PACKAGES: [&str; 5] =
-    ["causeway-daemon", "causeway-cli", "causeway-vm", "causeway-myriexpress", "causeway-fi"];
+const PACKAGES: [&str; 6] = [
+    "causeway-daemon",
+    "causeway-cli",
+    "causeway-etcd",
+    "causeway-vm",
+    "causeway-myriexpress",
+    "causeway-fi",
+];
 
 /// Builds the guest's `/init` as a static program and returns its path.
 ///

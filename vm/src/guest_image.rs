@@ -1,7 +1,7 @@
 //! `causeway-guest-image`: prints the boot image and the engine of guests as assignments for a
 //! shell.
 //!
-//! `examples/two-vms/run` evaluates the output: `kernel`, `release`, `initramfs`, `qemu` and
+//! `examples/guests.sh` evaluates the output: `kernel`, `release`, `initramfs`, `qemu` and
 //! `accel`, each quoted for a POSIX shell. The first run downloads the kernel and builds the
 //! initramfs, and tries KVM once, which takes minutes. An error is printed to standard error, with
 //! exit status 1 and without assignments. It needs QEMU. The cache (`place`) keeps kernel and
