@@ -1,7 +1,7 @@
 //! `causeway-guest-image`: prints the boot image and the engine of guests as assignments for a
 //! shell.
 //!
-//! `examples/two-vms/run`, `examples/ssh/run` and `scripts/package-guest.sh` evaluate the output:
+//! `examples/guests.sh`, `examples/ssh/run` and `scripts/package-guest.sh` evaluate the output:
 //! `kernel`, `release`, `initramfs`, `qemu` and `accel`, each quoted for a POSIX shell. The first
 //! run downloads the kernel, builds the agent and the initramfs, and tries KVM once, which takes
 //! minutes. An error is printed to standard error, with exit status 1 and without assignments. QEMU

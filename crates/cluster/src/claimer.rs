@@ -118,8 +118,14 @@ impl Claimer {
             }
         }
         for LocalAddress { at, since } in local {
+            // A guest that moved to another host and back appears anew.
+            let is_taken = |known: &Attachment| {
+                let claim = replica.claim(at).filter(|claim| !claim.gone);
+                claim.is_some_and(|claim| (claim.epoch, &claim.host) > (known.epoch, replica.own()))
+            };
             let is_new = self.attached.get(at).is_none_or(|known| {
-                known.absent_since.is_some() && (known.is_lost || known.withdrawn_since.is_some())
+                let is_over = known.is_lost || known.withdrawn_since.is_some() || is_taken(known);
+                known.absent_since.is_some() && is_over
             });
             if is_new {
                 // The clock may have been ahead when the guest appeared.

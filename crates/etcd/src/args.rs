@@ -242,14 +242,23 @@ pub struct JoinArgs {
     #[arg(long, value_name = "NAME=VNI", value_parser = group_and_vni)]
     pub group: Vec<(Name, u32)>,
     /// File of the private key of tunnels; made if it does not exist
-    #[arg(long, value_name = "FILE", default_value = "/etc/causeway/key")]
+    #[arg(long, value_name = "FILE", env = "CAUSEWAY_KEY", default_value = "/etc/causeway/key")]
     pub key: PathBuf,
     /// File for the settings of the service
-    #[arg(long, value_name = "FILE", default_value = "/etc/causeway/directory.env")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAUSEWAY_DIRECTORY_SETTINGS",
+        default_value = "/etc/causeway/directory.env"
+    )]
     pub settings: PathBuf,
     /// Write the files only, and do not start the service
-    #[arg(long)]
+    #[arg(long, conflicts_with = "run")]
     pub no_start: bool,
+    /// Become the process instead of starting the service: in a container, and where systemd does not
+    /// run
+    #[arg(long)]
+    pub run: bool,
 }
 
 /// Reads the idle time of links.

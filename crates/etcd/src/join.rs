@@ -2,14 +2,16 @@
 //!
 //! The verb connects to etcd, shares the given groups, makes the private key of tunnels if there is
 //! none, writes the settings of the service to a file of variables, runs systemd-tmpfiles(8), and
-//! enables and restarts the service with systemctl(1). With `--no-start` it ends after the
-//! settings. A key that exists is kept; a file of settings is replaced. Each step that fails ends
-//! the verb with an error, earlier steps keep their effect, and the verb can be repeated. The
-//! endpoints are not examined here: the service refuses wrong ones. Runs in the main thread.
+//! enables and restarts the service with systemctl(1), or becomes the process where systemd is not
+//! used. With `--no-start` it ends after the settings. A key that exists is kept; a file of settings
+//! is replaced. Each step that fails ends the verb with an error and the remedy, earlier steps keep
+//! their effect, and the verb can be repeated. The endpoints are not examined here: the service
+//! refuses wrong ones. Runs in the main thread.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,6 +27,8 @@ use crate::verbs::{self, VerbError};
 
 /// The service of the process.
 const SERVICE: &str = "causeway-directory.service";
+/// Directory that exists where systemd runs the services, sd_booted(3).
+const SYSTEMD: &str = "/run/systemd/system";
 
 fn failed(path: &Path, error: &impl ToString) -> VerbError {
     VerbError::File(path.display().to_string(), error.to_string())
@@ -46,10 +50,17 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     let groups = verbs::list_groups(etcd, &at.site)?;
     eprintln!("causeway-directory: etcd answers (site={} groups={groups})", at.site);
     make_key(&join.key)?;
-    write_settings(&join.settings, &settings(at, join)?)?;
+    let variables = variables(at, join);
+    write_settings(&join.settings, &settings(&variables)?)?;
     eprintln!("causeway-directory: settings written (file={})", join.settings.display());
     if join.no_start {
         return Ok(());
+    }
+    if join.run {
+        return Err(become_process(variables));
+    }
+    if !Path::new(SYSTEMD).exists() {
+        return Err(VerbError::NoService(join.settings.display().to_string()));
     }
     // Gives the key to the daemon's user, as the start of causewayd does.
     run("systemd-tmpfiles", &["--create", "causeway.conf"])?;
@@ -57,6 +68,15 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     run("systemctl", &["restart", SERVICE])?;
     eprintln!("causeway-directory: the host joins: see `causeway cluster status`");
     Ok(())
+}
+
+/// Replaces this process by the one that the service runs, with the same variables. Returns the
+/// error if that fails.
+fn become_process(variables: Vec<(&str, String)>) -> VerbError {
+    let program = std::env::current_exe();
+    let program = program.unwrap_or_else(|_| "causeway-directory".into());
+    let error = Command::new(&program).arg("run").envs(variables).exec();
+    failed(&program, &error)
 }
 
 /// Runs a program of systemd.
@@ -82,8 +102,8 @@ fn make_key(path: &Path) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// Returns the variables of the service, a line for each.
-fn settings(at: &EtcdArgs, join: &JoinArgs) -> Result<String, VerbError> {
+/// Returns the variables of the service.
+fn variables(at: &EtcdArgs, join: &JoinArgs) -> Vec<(&'static str, String)> {
     let listed = |items: Vec<String>| Some(items.join(","));
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let name = |name: &Option<Name>| name.as_ref().map(ToString::to_string);
@@ -99,9 +119,13 @@ fn settings(at: &EtcdArgs, join: &JoinArgs) -> Result<String, VerbError> {
         ("CAUSEWAY_ETCD_USER", at.etcd_user.clone()),
         ("CAUSEWAY_ETCD_PASSWORD_FILE", path(&at.etcd_password_file)),
     ];
+    all.into_iter().filter_map(|(variable, value)| Some((variable, value?))).collect()
+}
+
+/// Returns the file of the variables, a line for each.
+fn settings(variables: &[(&str, String)]) -> Result<String, VerbError> {
     let mut text = String::from("# Written by `causeway-directory join`; read by the service.\n");
-    for (variable, value) in all {
-        let Some(value) = value else { continue };
+    for (variable, value) in variables {
         // A line of a file of variables, systemd.exec(5), of which no part needs quotes.
         if value.chars().any(|c| c.is_whitespace() || c.is_control() || "'\"\\$#".contains(c)) {
             let text = format!("{variable}: {value:?} has a character that the file cannot hold");

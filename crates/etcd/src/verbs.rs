@@ -25,6 +25,12 @@ pub enum VerbError {
     /// A value is in use, or has a form that cannot be used.
     #[error("{0}")]
     Conflict(String),
+    /// The settings are written, and systemd does not run on this host.
+    #[error(
+        "systemd does not run here, and the process is not started: repeat the command with --run, \
+         or have `causeway-directory run` started with the variables of {0}"
+    )]
+    NoService(String),
     /// A file cannot be used.
     #[error("{0}: {1}")]
     File(String, String),

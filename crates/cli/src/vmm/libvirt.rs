@@ -15,7 +15,7 @@ use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Attachment, Element, Parts};
 use super::quote::xml;
 use super::version::{QemuChoice, Vectors};
-use super::{ADAPTER_NOTE, AttachError, Machine, qemu};
+use super::{AttachError, Machine, qemu};
 
 /// The offloads that a guest which attaches XDP programs must not have.
 const NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
@@ -62,8 +62,8 @@ fn notes(machine: &Machine, choice: &QemuChoice) -> Vec<String> {
             "The RDMA adapter needs QEMU 10.1 or later: older versions have no vfio-user-pci."
                 .into(),
         );
-        notes.push(ADAPTER_NOTE.into());
     }
+    notes.extend(machine.migration_note());
     let further: Vec<&str> = machine.further().map(|device| device.socket.as_str()).collect();
     if !further.is_empty() {
         notes.push(format!(

@@ -80,6 +80,10 @@ const ADAPTER_NOTE: &str = "Do not migrate this guest, and do not unplug its RDM
                             saves the adapter's state nor refuses the migration, and QEMU 11.1 aborts \
                             at device_del.";
 
+/// Note about a guest with a socket device, for QEMU and libvirt.
+const SOCKET_NOTE: &str = "Move this guest to another host by stop and start: QEMU does not migrate \
+                           its socket device.";
+
 /// The devices and the memory of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -223,6 +227,17 @@ impl Machine {
     /// Returns whether a device is an RDMA adapter.
     fn has_adapter(&self) -> bool {
         self.devices.iter().any(|device| device.kind == DeviceKind::Adapter)
+    }
+
+    /// Returns the note about a guest that QEMU cannot migrate.
+    fn migration_note(&self) -> Option<String> {
+        let is_socket = |device: &Device| device.kind == DeviceKind::Vsock;
+        let note = match self.has_adapter() {
+            true => ADAPTER_NOTE,
+            false if self.devices.iter().any(is_socket) => SOCKET_NOTE,
+            false => return None,
+        };
+        Some(note.to_owned())
     }
 
     /// Returns the devices that are no network devices.

@@ -12,7 +12,7 @@ use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Argument, Attachment, Parts};
 use super::quote;
 use super::version::{QemuChoice, QemuVersion};
-use super::{ADAPTER_NOTE, AttachError, Machine};
+use super::{AttachError, Machine};
 
 /// Options of a device for a guest that attaches XDP programs, which would drop frames with pending
 /// offloads. QEMU reads them from the device's arguments.
@@ -65,9 +65,7 @@ fn notes(machine: &Machine, choice: &QemuChoice) -> Vec<String> {
              size. Omit -m, or give it the same size."
         ),
     });
-    if machine.has_adapter() {
-        notes.push(ADAPTER_NOTE.into());
-    }
+    notes.extend(machine.migration_note());
     if machine.nets().next().is_some()
         && choice.version().is_some_and(QemuVersion::needs_no_vectors)
     {
@@ -186,6 +184,8 @@ mod tests {
             shown.text(),
             "# For QEMU 7.2.\n\
              # All memory of the guest is one shared file of 2G; omit -m.\n\
+             # Move this guest to another host by stop and start: QEMU does not migrate its socket \
+             device.\n\
              # This version crashes without KVM unless network devices have vectors=0. With KVM \
              (-accel kvm),\n# delete vectors=0: the guest's interrupts are then faster.\n\
              -object memory-backend-memfd,id=causeway-mem,size=2G,share=on \\\n\
@@ -264,7 +264,12 @@ mod tests {
         assert_eq!(device["socket"]["path"], "/run/c/r.sock", "{shown}");
         assert!(shown.contains("share=on") && !shown.contains("chardev"), "{shown}");
         assert!(shown.contains("# Do not migrate this guest"), "{shown}");
-        assert!(!text(vec![vsock()], &choice("11.1")).contains("migrate"));
+        let sockets = text(vec![net(1), vsock()], &choice("11.1"));
+        assert!(
+            sockets.contains("# Move this guest to another host by stop and start"),
+            "{sockets}"
+        );
+        assert!(!text(vec![net(1)], &choice("11.1")).contains("migrate"));
         let machine = Machine::new(vec![net(1), adapter()], None);
         let error = attachment(&machine, &choice("10.0")).unwrap_err().to_string();
         assert!(error.contains("QEMU 10.0") && error.contains("10.1 or later"), "{error}");

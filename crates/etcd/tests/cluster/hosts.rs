@@ -288,7 +288,17 @@ impl Host {
 
     /// Asks the daemon; `None` if it does not answer.
     fn try_ask(&self, method: &str, path: &str) -> Option<Value> {
-        ask(&self.socket(), method, path)
+        ask(&self.socket(), method, path, "")
+    }
+
+    /// Sends a change to the daemon.
+    pub fn post(&self, path: &str, body: &str) {
+        ask(&self.socket(), "POST", path, body).unwrap_or_else(|| panic!("{path}: no answer"));
+    }
+
+    /// Returns a file in the folder of the host, such as the socket of a port.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// Asks the daemon.
@@ -315,11 +325,11 @@ impl Host {
     }
 }
 
-fn ask(socket: &Path, method: &str, path: &str) -> Option<Value> {
+fn ask(socket: &Path, method: &str, path: &str, body: &str) -> Option<Value> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut connection = Connection::new(stream);
-    let request = HttpCall { method, path, host: "x", token: None, body: b"" };
+    let request = HttpCall { method, path, host: "x", token: None, body: body.as_bytes() };
     let status = connection.send(&request).ok()?;
     let body = connection.read_all(1 << 24).ok()?;
     assert!((200..300).contains(&status), "{path}: {}", String::from_utf8_lossy(&body));
