@@ -3,6 +3,7 @@
 mod hostile;
 mod hosts;
 mod join;
+mod keys;
 mod outage;
 mod rights;
 mod tls;
