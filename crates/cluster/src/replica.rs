@@ -96,6 +96,8 @@ pub struct Replica {
     deleted: BTreeSet<(u64, RecordKey)>,
     /// Groups that were deleted while removals are held.
     held_groups: BTreeSet<Name>,
+    /// Hosts with an eviction that was deleted while removals are held.
+    held_evictions: BTreeSet<Name>,
     /// Records that disappeared in the held step, and records before it.
     brake: Option<(usize, usize)>,
     revision: u64,
@@ -129,6 +131,7 @@ impl Replica {
             stored: BTreeMap::new(),
             deleted: BTreeSet::new(),
             held_groups: BTreeSet::new(),
+            held_evictions: BTreeSet::new(),
             brake: None,
             revision: 0,
             floor: 0,
@@ -226,6 +229,9 @@ impl Replica {
             for group in std::mem::take(&mut self.held_groups) {
                 self.groups.remove(&group);
             }
+            for host in std::mem::take(&mut self.held_evictions) {
+                self.end_eviction(&host);
+            }
             self.bump();
         }
     }
@@ -245,9 +251,10 @@ impl Replica {
         let hosts = self.hosts.iter().filter(|(_, host)| host.seen);
         let claims = self.claims.iter().filter(|(_, claim)| claim.missing_since.is_none());
         let groups = self.groups.keys().filter(|group| !self.held_groups.contains(*group));
+        let evicted = self.evicted.keys().filter(|host| !self.held_evictions.contains(*host));
         hosts
             .map(|(id, _)| RecordKey::Host(id.clone()))
-            .chain(self.evicted.keys().cloned().map(RecordKey::Evicted))
+            .chain(evicted.cloned().map(RecordKey::Evicted))
             .chain(groups.cloned().map(RecordKey::Group))
             .chain(claims.map(|(at, _)| RecordKey::Claim(at.clone())))
             .collect()
@@ -256,7 +263,9 @@ impl Replica {
     fn is_present(&self, key: &RecordKey) -> bool {
         match key {
             RecordKey::Host(id) => self.hosts.get(id).is_some_and(|host| host.seen),
-            RecordKey::Evicted(id) => self.evicted.contains_key(id),
+            RecordKey::Evicted(id) => {
+                self.evicted.contains_key(id) && !self.held_evictions.contains(id)
+            }
             RecordKey::Group(name) => {
                 self.groups.contains_key(name) && !self.held_groups.contains(name)
             }
@@ -339,9 +348,10 @@ impl Replica {
             RecordKey::Host(id) => self.put_host(id, HostRecord::read(value)?, wall)?,
             RecordKey::Evicted(id) => {
                 let record = EvictionRecord::read(value)?;
-                if self.evicted.len() >= HOSTS_MAX {
+                if !self.evicted.contains_key(id) && self.evicted.len() >= HOSTS_MAX {
                     return Err(RecordRefusal::Full);
                 }
+                self.held_evictions.remove(id);
                 self.evicted.insert(id.clone(), record);
                 self.conflicts.remove(id);
                 // A host that is admitted again may have a new key.
@@ -529,10 +539,10 @@ impl Replica {
                 }
             }
             RecordKey::Evicted(id) => {
-                if self.brake.is_none() && self.evicted.remove(id).is_some() {
-                    // The host's record and claims were refused.
-                    self.must_list = true;
-                    self.bump();
+                if self.brake.is_none() {
+                    self.end_eviction(id);
+                } else if self.evicted.contains_key(id) {
+                    self.held_evictions.insert(id.clone());
                 }
             }
             RecordKey::Group(name) => {
@@ -558,6 +568,14 @@ impl Replica {
                     None => {}
                 }
             }
+        }
+    }
+
+    fn end_eviction(&mut self, host: &Name) {
+        if self.evicted.remove(host).is_some() {
+            // The host's record and claims were refused.
+            self.must_list = true;
+            self.bump();
         }
     }
 

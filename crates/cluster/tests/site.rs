@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_cluster::limits::HOST_CLAIMS_MAX;
+use causeway_cluster::limits::{HOST_CLAIMS_MAX, HOSTS_MAX};
 use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{
@@ -631,4 +631,71 @@ fn site_host_has_a_bounded_share_of_the_claims() {
     hosts[1].local.insert(0, wall);
     exchange(&mut hosts, &mut store, wall);
     assert_eq!(hosts[0].replica.addresses().len(), 1);
+}
+
+/// Returns the event that writes or deletes the eviction of a host.
+fn eviction_event(host: &Name, reason: Option<&str>, revision: u64) -> KeyEvent {
+    let record = |reason: &str| EvictionRecord { v: VERSION, reason: reason.into() }.write();
+    let key = path(&RecordKey::Evicted(host.clone())).into_bytes();
+    KeyEvent { key, value: reason.map(record), revision }
+}
+
+#[test]
+fn site_eviction_that_ends_during_a_hold_ends_with_the_hold() {
+    let wall = 1_000 * SECOND;
+    for is_confirmed in [true, false] {
+        let (mut hosts, mut store) = site_of_two(1, wall);
+        let (evicted, stays): (Name, Name) = (host_name(7), host_name(8));
+        let replica = &mut hosts[0].replica;
+        for host in [&evicted, &stays] {
+            store.put(path(&RecordKey::Evicted(host.clone())), Vec::new());
+            replica.apply(&[eviction_event(host, Some(""), store.revision)], store.revision, wall);
+        }
+        // All groups disappear; then an operator admits both hosts, and evicts one of them again.
+        let group = path(&RecordKey::Group("blue".parse().unwrap()));
+        let before = store.events.len();
+        store.delete(&group);
+        replica.apply(&store.events[before..], store.revision, wall);
+        assert!(replica.is_held());
+        for (host, reason) in [(&evicted, None), (&stays, None), (&stays, Some("again"))] {
+            store.revision += 1;
+            let event = eviction_event(host, reason, store.revision);
+            replica.apply(&[event], store.revision, wall);
+        }
+        let is_evicted = |replica: &Replica, host: &Name| {
+            let key = path(&RecordKey::Evicted(host.clone()));
+            replica.records().iter().any(|(known, _)| *known == key)
+        };
+        assert!(is_evicted(replica, &evicted) && !replica.collect(wall), "removals are held");
+        if is_confirmed {
+            replica.release();
+        } else {
+            let before = store.events.len();
+            put_site(&mut store, &[]);
+            replica.apply(&store.events[before..], store.revision, wall);
+        }
+        assert!(!replica.is_held());
+        assert!(!is_evicted(replica, &evicted) && is_evicted(replica, &stays));
+        assert!(replica.collect(wall), "the site must be listed");
+    }
+}
+
+#[test]
+fn site_eviction_changes_while_there_are_as_many_as_possible() {
+    let (wall, mut host) = (1_000 * SECOND, Host::new(0));
+    let name = |number| format!("e{number}").parse::<Name>().unwrap();
+    for number in 0..HOSTS_MAX as u64 {
+        let event = eviction_event(&name(number), Some("old"), number + 1);
+        host.replica.apply(&[event], number + 1, wall);
+    }
+    let revision = HOSTS_MAX as u64 + 1;
+    host.replica.apply(&[eviction_event(&name(3), Some("new"), revision)], revision, wall);
+    assert_eq!(host.replica.counters()["refused_full_total"], 0);
+    let key = path(&RecordKey::Evicted(name(3)));
+    let records = host.replica.records();
+    let (_, value) = records.iter().find(|(known, _)| *known == key).unwrap();
+    assert_eq!(EvictionRecord::read(value).unwrap().reason, "new");
+    let event = eviction_event(&name(HOSTS_MAX as u64), Some("one more"), revision + 1);
+    host.replica.apply(&[event], revision + 1, wall);
+    assert_eq!(host.replica.counters()["refused_full_total"], 1);
 }

@@ -122,6 +122,15 @@ pub enum WriteOutcome {
     Failed(KeyEvent),
 }
 
+/// The number of keys with a prefix, and the revision of the newest change of one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RangeState {
+    /// Keys that exist.
+    pub keys: u64,
+    /// Revision of the newest change of a key that exists; 0 without a key.
+    pub newest: u64,
+}
+
 /// A message of a watch.
 #[derive(Debug)]
 pub enum WatchMessage {
@@ -262,18 +271,19 @@ impl Etcd {
         Ok(Listing { items, revision: number(at(&answer, "/header/revision")) })
     }
 
-    /// Returns the revision of the newest change of a key with a prefix that exists; 0 without
-    /// one. Deletions do not count.
+    /// Returns the number of keys with a prefix, and the revision of their newest change. A deletion
+    /// changes the number only.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
-    pub fn newest(&mut self, prefix: &str) -> Result<u64> {
+    pub fn state(&mut self, prefix: &str) -> Result<RangeState> {
         let range = json!({
             "key": encoded(prefix), "range_end": range_end(prefix), "limit": "1",
             "keys_only": true, "sort_order": "DESCEND", "sort_target": "MOD",
         });
         let answer = self.call("/v3/kv/range", &range)?;
-        Ok(number(at(&answer, "/kvs/0/mod_revision")))
+        let newest = number(at(&answer, "/kvs/0/mod_revision"));
+        Ok(RangeState { keys: number(at(&answer, "/count")), newest })
     }
 
     /// Writes a key if it has the expected revision.
@@ -392,6 +402,14 @@ impl Etcd {
 /// # Errors
 /// The line is not JSON. JSON of another form reads as a message without events, of revision 0.
 pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
+    Ok(counted_message(line)?.0)
+}
+
+/// As [`watch_message`]; returns also by how many keys their number grew, negative if it shrank.
+///
+/// # Errors
+/// The line is no message of etcd.
+pub fn counted_message(line: &[u8]) -> serde_json::Result<(WatchMessage, i64)> {
     let value: Value = serde_json::from_slice(line)?;
     let result = at(&value, "/result");
     if !at(&value, "/error").is_null() || at(result, "/canceled").as_bool() == Some(true) {
@@ -399,7 +417,7 @@ pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
             0 => format!("{}{}", at(&value, "/error/message"), at(result, "/cancel_reason")),
             at => format!("the revision was compacted (compacted={at})"),
         };
-        return Ok(WatchMessage::Cancelled(cut(reason)));
+        return Ok((WatchMessage::Cancelled(cut(reason)), 0));
     }
     let events = at(result, "/events").as_array().map(Vec::as_slice).unwrap_or_default();
     let event = |event: &Value| {
@@ -407,8 +425,16 @@ pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
         let event = event_of(at(event, "/kv"))?;
         Some(if is_deletion { KeyEvent { value: None, ..event } } else { event })
     };
+    let growth = |event: &Value| {
+        let (made, changed) = (at(event, "/kv/create_revision"), at(event, "/kv/mod_revision"));
+        match at(event, "/type").as_str() {
+            Some("DELETE") => -1,
+            _ => i64::from(number(made) == number(changed)),
+        }
+    };
+    let growth = events.iter().map(growth).fold(0_i64, i64::saturating_add);
     let events = events.iter().filter_map(event).collect();
-    Ok(WatchMessage::Events(events, number(at(result, "/header/revision"))))
+    Ok((WatchMessage::Events(events, number(at(result, "/header/revision"))), growth))
 }
 
 #[cfg(test)]
@@ -428,12 +454,16 @@ mod tests {
     #[test]
     fn watch_messages_are_read() {
         let line = br#"{"result":{"header":{"revision":"9"},"events":[
-            {"kv":{"key":"YQ==","mod_revision":"8","value":"Yg=="}},
+            {"kv":{"key":"YQ==","create_revision":"5","mod_revision":"8","value":"Yg=="}},
             {"type":"DELETE","kv":{"key":"Yw==","mod_revision":"9"}}]}}"#;
-        let Ok(WatchMessage::Events(events, 9)) = watch_message(line) else { panic!() };
+        let Ok((WatchMessage::Events(events, 9), -1)) = counted_message(line) else { panic!() };
         let put = KeyEvent { key: b"a".to_vec(), value: Some(b"b".to_vec()), revision: 8 };
         let gone = KeyEvent { key: b"c".to_vec(), value: None, revision: 9 };
         assert_eq!(events, [put, gone]);
+        let line = br#"{"result":{"header":{"revision":"9"},"events":[
+            {"kv":{"key":"YQ==","create_revision":"8","mod_revision":"8","value":"Yg=="}},
+            {"kv":{"key":"Yw==","create_revision":"9","mod_revision":"9"}}]}}"#;
+        assert!(matches!(counted_message(line), Ok((WatchMessage::Events(_, 9), 2))));
         let line = br#"{"result":{"canceled":true,"compact_revision":"7"}}"#;
         assert!(matches!(watch_message(line), Ok(WatchMessage::Cancelled(_))));
         let line = format!(r#"{{"error":{{"message":"{}"}}}}"#, "\u{e9}".repeat(100_000));

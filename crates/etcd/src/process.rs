@@ -32,7 +32,7 @@ use causeway_model::{
     ClusterUpdate, Name, RemoteAddress,
 };
 
-use crate::client::{Etcd, EtcdError, WatchMessage, WriteOutcome};
+use crate::client::{Etcd, EtcdError, RangeState, WatchMessage, WriteOutcome};
 use crate::control::{self, ControlError};
 use crate::limits::{
     CLOCK_STEP_NS, CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, KEEPALIVE, LOCAL_WAIT,
@@ -45,8 +45,8 @@ use crate::watch::Watch;
 /// A message to the main thread.
 #[derive(Debug)]
 pub enum ProcessMessage {
-    /// Of the watch with a number.
-    Watch(u64, WatchMessage),
+    /// Of the watch with a number, and by how many keys their number grew.
+    Watch(u64, WatchMessage, i64),
     /// The addresses of this host.
     Local(Result<ClusterLocal, ControlError>),
     /// A signal asks for the end.
@@ -89,7 +89,9 @@ struct Session {
     lease: u64,
     renewed: Instant,
     probed: Instant,
-    /// A revision that the watch has to deliver, and since when.
+    /// Keys that exist, as far as the watch has delivered.
+    keys: u64,
+    /// The revision of the watch when a probe found changes that it had not delivered, and the time.
     missing: Option<(u64, Instant)>,
     /// The host's record in etcd, and when it was written.
     record: Option<(HostRecord, Instant)>,
@@ -130,6 +132,8 @@ pub struct Process {
     resync: Duration,
     resyncs: u64,
     saved: (u64, Instant),
+    /// Whether the last write of the snapshot failed.
+    has_save_failed: bool,
 }
 
 /// The time before which a refused write is not repeated.
@@ -153,6 +157,12 @@ impl Retry {
         self.at = Instant::now() + self.pause;
         self.pause = self.pause.saturating_mul(2).min(REFUSED_RETRY_MAX);
     }
+}
+
+/// Returns whether a site has changes that a watch at this revision, with this number of keys, has not
+/// delivered. A key that was written has a newer revision; deletions leave fewer keys.
+const fn is_behind(state: RangeState, revision: u64, keys: u64) -> bool {
+    state.newest > revision || state.keys != keys
 }
 
 /// Returns the time of day, in ns since 1970.
@@ -235,6 +245,7 @@ impl Process {
             resync: Duration::ZERO,
             resyncs: 0,
             saved: (0, now),
+            has_save_failed: false,
         }
     }
 
@@ -262,7 +273,9 @@ impl Process {
                 match message {
                     ProcessMessage::Stop => return self.end(),
                     ProcessMessage::Local(local) => self.take_local(local),
-                    ProcessMessage::Watch(number, message) => self.take_watch(number, message),
+                    ProcessMessage::Watch(number, message, growth) => {
+                        self.take_watch(number, message, growth);
+                    }
                 }
             }
             self.follow_clock();
@@ -285,8 +298,10 @@ impl Process {
             next = next.min(self.retry);
         }
         let mut timeout = next.saturating_duration_since(now);
-        // Without a session, and for an evicted host, nothing is written when the time comes.
-        let writes = self.session.is_some() && !self.replica.is_evicted();
+        // Without a session, without the daemon, and for an evicted host, nothing is written when the
+        // time comes.
+        let is_connected = self.session.is_some() && self.local.is_some();
+        let writes = is_connected && !self.replica.is_evicted();
         if let Some(at) = self.claimer.deadline().filter(|_| writes) {
             timeout = timeout.min(Duration::from_nanos(at.saturating_sub(wall())));
         }
@@ -311,12 +326,14 @@ impl Process {
         }
     }
 
-    fn take_watch(&mut self, number: u64, message: WatchMessage) {
-        if self.session.as_ref().is_none_or(|session| session.watch.number != number) {
+    fn take_watch(&mut self, number: u64, message: WatchMessage, growth: i64) {
+        let Some(session) = self.session.as_mut().filter(|known| known.watch.number == number)
+        else {
             return;
-        }
+        };
         match message {
             WatchMessage::Events(events, revision) => {
+                session.keys = session.keys.saturating_add_signed(growth);
                 self.replica.apply(&events, revision, wall());
                 self.confirmed = Instant::now();
             }
@@ -412,6 +429,7 @@ impl Process {
             lease,
             renewed: now,
             probed: now,
+            keys: listing.items.len() as u64,
             missing: None,
             record: None,
         });
@@ -517,12 +535,13 @@ impl Process {
         Ok(())
     }
 
-    /// Compares the newest revision of the site with that of the watch: a watch over a dead
-    /// connection delivers nothing and does not end.
+    /// Compares the newest revision of the site and the number of its keys with those of the watch: a
+    /// watch over a dead connection delivers nothing and does not end. After a difference the watch
+    /// must deliver something within [`PROBE_GRACE`] (2 s).
     fn probe(&mut self) -> Result<(), EtcdError> {
         let Some(session) = &mut self.session else { return Ok(()) };
         let revision = self.replica.revision();
-        if session.missing.is_some_and(|(missing, _)| missing <= revision) {
+        if session.missing.is_some_and(|(at, _)| at != revision) {
             session.missing = None;
         }
         if session.missing.is_some_and(|(_, since)| since.elapsed() >= PROBE_GRACE) {
@@ -534,9 +553,9 @@ impl Process {
             return Ok(());
         }
         session.probed = Instant::now();
-        let newest = self.etcd.newest(&key::prefix(&self.settings.site))?;
-        if newest > revision {
-            session.missing.get_or_insert((newest, Instant::now()));
+        let state = self.etcd.state(&key::prefix(&self.settings.site))?;
+        if is_behind(state, revision, session.keys) {
+            session.missing.get_or_insert((revision, Instant::now()));
         } else {
             self.confirmed = Instant::now();
         }
@@ -686,23 +705,32 @@ impl Process {
         Ok(())
     }
 
-    /// Writes the snapshot, if the state changed. A failed write is logged, and tried again after
-    /// the next change only.
+    /// Writes the snapshot, if the state changed or the last write failed.
     fn save(&mut self, at_once: bool) {
         let (generation, at) = self.saved;
         let is_due = at_once || at.elapsed() >= SNAPSHOT;
         if generation == self.replica.generation() || !is_due {
             return;
         }
+        self.saved.1 = Instant::now();
         let file = self.settings.state.join("snapshot.json");
-        if let Err(error) = snapshot::write(&file, &self.replica) {
-            eprintln!(
-                "causeway-directory: cannot write the snapshot: a restart without etcd would know \
-                 no hosts (file={} error={error})",
-                file.display()
-            );
+        match snapshot::write(&file, &self.replica) {
+            Ok(()) => {
+                self.saved.0 = self.replica.generation();
+                if std::mem::take(&mut self.has_save_failed) {
+                    eprintln!("causeway-directory: the snapshot is written again");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_save_failed, true) {
+                    eprintln!(
+                        "causeway-directory: cannot write the snapshot: a restart without etcd \
+                         would know no hosts; it is tried again (file={} error={error})",
+                        file.display()
+                    );
+                }
+            }
         }
-        self.saved = (self.replica.generation(), Instant::now());
     }
 
     /// Ends the session: the host is unseen at once, and its claims stay.
@@ -719,18 +747,4 @@ impl Process {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_of_refused_writes_grow_to_a_minute() {
-        let mut retry = Retry::new();
-        assert!(retry.is_due());
-        let pauses = [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs);
-        for pause in pauses {
-            assert_eq!(retry.pause, pause);
-            retry.refused();
-            assert!(!retry.is_due());
-        }
-    }
-}
+mod tests;

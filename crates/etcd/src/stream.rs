@@ -7,7 +7,7 @@
 //! authorities only, and presents a certificate if one is given.
 
 use std::io::{Error, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::limits::TCP_KEEPALIVE;
+
+/// TCP port of etcd's clients, for an endpoint without a port.
+const PORT: u16 = 2379;
 
 /// Where etcd listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +45,22 @@ impl std::str::FromStr for Endpoint {
             _ => return Err(wrong()),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "2379"));
-        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-        let port = port.parse().map_err(|_| wrong())?;
-        if host.is_empty() || host.contains(['/', '@', ' ']) {
+        let (host, port) = match rest.strip_prefix('[') {
+            // Colons of an address are in brackets.
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+                // A link-local address may have a zone.
+                let address = host.split_once('%').map_or(host, |(address, _)| address);
+                address.parse::<Ipv6Addr>().map_err(|_| wrong())?;
+                (host, port)
+            }
+            None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+        };
+        let port = match port {
+            "" => PORT,
+            port => port.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or_else(wrong)?,
+        };
+        if host.is_empty() || host.contains(['/', '@', ' ']) || port == 0 {
             return Err(wrong());
         }
         Ok(Self { host: host.to_owned(), port, is_tls })
@@ -213,9 +228,30 @@ mod tests {
         for text in ["http://127.0.0.1:2379", "https://etcd1.example:12379", "http://[::1]:2379"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
-        let short = "http://etcd1/".parse::<Endpoint>().unwrap();
-        assert_eq!((short.port, short.is_tls), (2379, false));
-        for text in ["", "etcd1:2379", "ftp://x:1", "http://:1", "http://x:y", "http://a@b:1"] {
+        for (short, long) in [
+            ("http://etcd1/", "http://etcd1:2379"),
+            ("https://192.0.2.1", "https://192.0.2.1:2379"),
+            ("http://[::1]", "http://[::1]:2379"),
+            ("https://[2001:db8::1]/", "https://[2001:db8::1]:2379"),
+        ] {
+            assert_eq!(short.parse::<Endpoint>().unwrap().to_string(), long);
+        }
+        for text in [
+            "",
+            "etcd1:2379",
+            "ftp://x:1",
+            "http://:1",
+            "http://x:y",
+            "http://x:",
+            "http://x:0",
+            "http://x:1:2",
+            "http://a@b:1",
+            "http://::1:2379",
+            "http://[::1",
+            "http://[::1]2379",
+            "http://[x]:1",
+            "http://[]:1",
+        ] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }
     }

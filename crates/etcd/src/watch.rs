@@ -10,7 +10,7 @@
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::SyncSender;
 
-use crate::client::{Etcd, EtcdError, Result, WatchMessage, watch_message};
+use crate::client::{Etcd, EtcdError, Result, WatchMessage, counted_message};
 use crate::limits::WATCH_BYTES_MAX;
 use crate::process::ProcessMessage;
 
@@ -38,13 +38,13 @@ impl Watch {
             let mut pending = Vec::new();
             let end = loop {
                 match connection.read_line(&mut pending, WATCH_BYTES_MAX) {
-                    Ok(Some(line)) => match watch_message(&line) {
-                        Ok(message @ WatchMessage::Events(..)) => {
-                            if to.send(ProcessMessage::Watch(number, message)).is_err() {
+                    Ok(Some(line)) => match counted_message(&line) {
+                        Ok((message @ WatchMessage::Events(..), growth)) => {
+                            if to.send(ProcessMessage::Watch(number, message, growth)).is_err() {
                                 return;
                             }
                         }
-                        Ok(WatchMessage::Cancelled(reason)) => break reason,
+                        Ok((WatchMessage::Cancelled(reason), _)) => break reason,
                         Err(error) => break format!("not a message of etcd: {error}"),
                     },
                     Ok(None) => break "etcd closed the connection".to_owned(),
@@ -52,11 +52,17 @@ impl Watch {
                 }
             };
             // The main thread has ended if the message finds no receiver.
-            let _ = to.send(ProcessMessage::Watch(number, WatchMessage::Cancelled(end)));
+            let _ = to.send(ProcessMessage::Watch(number, WatchMessage::Cancelled(end), 0));
         };
         let thread = std::thread::Builder::new().name("watch".into()).spawn(work);
         thread.map_err(EtcdError::Thread)?;
         Ok(Self { number, socket })
+    }
+
+    /// Returns a watch without a thread.
+    #[cfg(test)]
+    pub(crate) const fn over(socket: TcpStream) -> Self {
+        Self { number: 0, socket }
     }
 }
 

@@ -149,8 +149,8 @@ impl Guest {
         let cids = (self.cid(), key.2);
         let Some(conn) = self.conns.get_mut(&key) else { return };
         let header = conn.header(cids, op, flags, 0);
-        tape.put(room(conn.direction, &header));
         if self.backlog.len() < BACKLOG_MAX {
+            tape.put(room(conn.direction, &header));
             self.backlog.push_back(header);
         }
     }
@@ -404,5 +404,23 @@ fn room(direction: Direction, header: &Header) -> Event {
         direction: direction.back(),
         consumed: header.fwd_cnt,
         buffer: header.buf_alloc,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guest_advertises_credit_in_queued_packets_only() {
+        let mut guest = Guest::new(Place { stage: 0, guest: 0 });
+        let mut tape = Tape::new(false, true);
+        for port in 0..=BACKLOG_MAX as u32 {
+            guest.connect(1, port, false, 4096, &mut tape);
+        }
+        let (_, _, events, _) = tape.close();
+        let is_credit = |event: &&Event| matches!(event, Event::CreditAdvertised { .. });
+        assert_eq!(guest.backlog.len(), BACKLOG_MAX);
+        assert_eq!(events.iter().filter(is_credit).count(), BACKLOG_MAX);
     }
 }

@@ -21,21 +21,27 @@ use std::time::{Duration, Instant};
 /// Interval at which a running command is polled.
 const CHECK: Duration = Duration::from_millis(5);
 
-/// Serves the control channel until it ends. A line of more than [`MAX_LINE_BYTES`] (256 KiB) is
-/// read in parts, which are malformed requests.
+/// Serves the control channel until it ends. A line that is longer than [`MAX_LINE_BYTES`] or no
+/// request is logged and skipped.
 ///
 /// # Errors
-/// The read error of the channel; a line that is not UTF-8 is one.
+/// The read error of the channel.
 pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
     let out = Arc::new(Mutex::new(channel.try_clone()?));
     let mut lines = BufReader::new(channel);
+    let mut line = Vec::new();
     loop {
-        let mut line = String::new();
-        let n = Read::take(&mut lines, MAX_LINE_BYTES as u64).read_line(&mut line)?;
+        line.clear();
+        let n = Read::take(&mut lines, MAX_LINE_BYTES as u64).read_until(b'\n', &mut line)?;
         if n == 0 {
             return Ok(());
         }
-        match serde_json::from_str::<Request>(&line) {
+        if n == MAX_LINE_BYTES && !line.ends_with(b"\n") {
+            lines.skip_until(b'\n')?;
+            eprintln!("causeway-guest: a request of more than {MAX_LINE_BYTES} bytes is ignored");
+            continue;
+        }
+        match serde_json::from_slice::<Request>(&line) {
             Ok(Request { ask: Operation::Reboot, .. }) => restart(),
             Ok(Request { id, ask: Operation::Run { argv, limit_ms } }) => {
                 let out = Arc::clone(&out);
@@ -47,7 +53,10 @@ pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
                     }
                 });
             }
-            Err(e) => eprintln!("causeway-guest: request '{}': {e}", line.trim_end()),
+            Err(e) => {
+                let text = String::from_utf8_lossy(&line);
+                eprintln!("causeway-guest: request '{}': {e}", text.trim_end());
+            }
         }
     }
 }
@@ -151,6 +160,34 @@ mod tests {
         let ran = sh("yes | head -c 200000; echo last", 20_000);
         assert_eq!(ran.stdout.len(), MAX_OUTPUT_BYTES);
         assert!(ran.stdout.ends_with("last\n"));
+    }
+
+    #[test]
+    fn agent_skips_lines_that_are_no_text_or_too_long() {
+        use std::os::fd::OwnedFd;
+        use std::os::unix::net::UnixStream;
+
+        let (mut near, far) = UnixStream::pair().unwrap();
+        for stream in [&near, &far] {
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        }
+        let far = File::from(OwnedFd::from(far));
+        let serving = thread::spawn(move || serve(&far, || {}));
+        // The limit cuts a character of two bytes.
+        let long = [b"x", "\u{e9}".repeat(MAX_LINE_BYTES).as_bytes(), b"\n"].concat();
+        let argv = vec!["echo".to_owned(), "out".to_owned()];
+        let request = Request { id: 7, ask: Operation::Run { argv, limit_ms: 10_000 } };
+        let request = serde_json::to_vec(&request).unwrap();
+        near.write_all(&[b"\xff\xfe\n", &long[..], &request, b"\n"].concat()).unwrap();
+        let mut reply = String::new();
+        BufReader::new(&near).read_line(&mut reply).unwrap();
+        let Ok(Line::Reply { id: 7, ran }) = serde_json::from_str(&reply) else {
+            panic!("{reply}")
+        };
+        assert_eq!(ran.stdout, "out\n");
+        near.shutdown(std::net::Shutdown::Write).unwrap();
+        serving.join().unwrap().unwrap();
     }
 
     #[test]

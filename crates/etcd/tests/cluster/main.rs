@@ -3,6 +3,7 @@
 mod hostile;
 mod hosts;
 mod join;
+mod keys;
 mod moves;
 mod on_demand;
 mod outage;
