@@ -6,6 +6,7 @@
 //! | `evicted/HOST` | [`EvictionRecord`](crate::record::EvictionRecord) |
 //! | `group/GROUP` | [`GroupRecord`](crate::record::GroupRecord) |
 //! | `cid/GROUP/CID`, `mac/GROUP/MAC`, `nic/GROUP/NAME`, `gid/GROUP/GID` | [`ClaimRecord`](crate::record::ClaimRecord) |
+//! | `site`, `token/ID`, `joins` | [`crate::token`]: read and written by operators' verbs only |
 //!
 //! A key has one form only: an address that is not in the canonical form is refused, so that one
 //! address never has two claims. The replica parses each key of etcd and counts a refused one as
@@ -16,7 +17,7 @@ use std::net::Ipv6Addr;
 
 use causeway_model::{AddressKind, CID_GUEST_MIN, ClusterAddress, Mac, Name};
 
-use crate::limits::{HOST_BYTES_MAX, KEY_BYTES_MAX};
+use crate::limits::{HOST_BYTES_MAX, KEY_BYTES_MAX, TOKEN_ID_LEN};
 
 /// The key of a record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,9 +39,43 @@ pub enum RecordKey {
 )]
 pub struct KeyError;
 
+/// The start of all keys.
+pub const ROOT: &str = "/causeway/v1/";
+
 /// Returns the prefix of all keys of a site.
 pub fn prefix(site: &Name) -> String {
-    format!("/causeway/v1/{site}/")
+    format!("{ROOT}{site}/")
+}
+
+/// Returns the key of the record of a site itself.
+pub fn site_path(site: &Name) -> String {
+    format!("{}site", prefix(site))
+}
+
+/// Returns the key of a token.
+pub fn token_path(site: &Name, id: &str) -> String {
+    format!("{}token/{id}", prefix(site))
+}
+
+/// Returns the key of the counts of refused joins.
+pub fn joins_path(site: &Name) -> String {
+    format!("{}joins", prefix(site))
+}
+
+/// Returns whether a text is the number of a token: 16 lower-case hexadecimal digits.
+pub fn is_token_id(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == TOKEN_ID_LEN && text.bytes().all(is_digit)
+}
+
+/// Returns whether a key is one that only verbs of operators read and write: the site, tokens and
+/// refused joins. A replica ignores such a key.
+pub fn is_of_operators(site: &Name, path: &[u8]) -> bool {
+    let rest = path.strip_prefix(prefix(site).as_bytes());
+    let rest = rest.and_then(|rest| std::str::from_utf8(rest).ok());
+    rest.is_some_and(|rest| {
+        rest == "site" || rest == "joins" || rest.strip_prefix("token/").is_some_and(is_token_id)
+    })
 }
 
 impl RecordKey {
@@ -129,6 +164,19 @@ mod tests {
         ] {
             let key = RecordKey::parse(&site(), text.as_bytes()).unwrap();
             assert_eq!(key.path(&site()), text);
+        }
+    }
+
+    #[test]
+    fn key_of_operators_is_no_record_of_a_replica() {
+        let id = "0123456789abcdef";
+        for path in [site_path(&site()), joins_path(&site()), token_path(&site(), id)] {
+            assert!(is_of_operators(&site(), path.as_bytes()), "{path}");
+            assert!(RecordKey::parse(&site(), path.as_bytes()).is_err(), "{path}");
+        }
+        let token = token_path(&site(), id);
+        for text in [&token[..token.len() - 1], &token.to_uppercase(), "/causeway/v1/x/site"] {
+            assert!(!is_of_operators(&site(), text.as_bytes()), "{text}");
         }
     }
 

@@ -48,6 +48,7 @@
 //! | [`refusal`] | the reasons for which records are refused |
 //! | [`replica`] | the accepted records, and the rules of failures |
 //! | [`claimer`] | the claims of this host |
+//! | [`token`] | tokens by which hosts join |
 //! | [`limits`] | limits |
 
 #![forbid(unsafe_code)]
@@ -69,6 +70,7 @@ pub mod record;
 pub mod refusal;
 pub mod replica;
 pub mod sign;
+pub mod token;
 
 pub use claimer::{Claimer, Write};
 pub use key::RecordKey;

@@ -8,6 +8,17 @@
 pub const LEASE_SECONDS: u64 = 15;
 /// Most bytes of a value; a longer value is refused.
 pub const VALUE_BYTES_MAX: usize = 4_096;
+/// Length of the number of a token, in characters.
+pub const TOKEN_ID_LEN: usize = 16;
+/// Most bytes of the text of a token; a longer text is refused.
+pub const TOKEN_BYTES_MAX: usize = 256;
+/// Shortest time of a token, in seconds.
+pub const TOKEN_SECONDS_MIN: u64 = 1;
+/// Longest time of a token, in seconds; 30 days.
+pub const TOKEN_SECONDS_MAX: u64 = 2_592_000;
+/// Time for which the record of a token stays after the token expired, in seconds; 1 day. A refusal
+/// has its reason until then.
+pub const TOKEN_KEPT_SECONDS: u64 = 86_400;
 /// Most bytes of a key; a longer key is refused.
 pub const KEY_BYTES_MAX: usize = 320;
 /// Longest name of a host, in bytes: the names of its links contain the name.

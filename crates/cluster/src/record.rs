@@ -46,7 +46,7 @@ struct Versioned {
 }
 
 /// Reads the JSON of a record.
-fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
+pub(crate) fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
     if value.len() > VALUE_BYTES_MAX {
         return Err(RecordError::Long(value.len()));
     }
@@ -58,7 +58,7 @@ fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
 }
 
 /// Returns the JSON of a record; records have no part that could fail.
-fn write(record: &impl Serialize) -> Vec<u8> {
+pub(crate) fn write(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 

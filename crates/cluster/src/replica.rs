@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_model::{ClusterAddress, ClusterGroup, ClusterHost, Name, RemoteAddress};
 
-use crate::key::RecordKey;
+use crate::key::{RecordKey, is_of_operators};
 use crate::limits::{
     BRAKE_PERCENT, BRAKE_RECORDS_MIN, CLAIMS_MAX, EPOCH_AHEAD_NS, GROUPS_MAX, HOST_CLAIMS_MAX,
     HOSTS_MAX, MISSING_KEPT_NS, WAITING_MAX,
@@ -311,6 +311,9 @@ impl Replica {
 
     fn event(&mut self, event: &KeyEvent, wall: u64) {
         let Ok(key) = RecordKey::parse(&self.site, &event.key) else {
+            if is_of_operators(&self.site, &event.key) {
+                return;
+            }
             return self.count(RecordRefusal::Malformed.counter());
         };
         if self.stored.get(&key).is_some_and(|stored| stored.revision >= event.revision) {
@@ -677,6 +680,11 @@ impl Replica {
     /// Returns whether this host is evicted.
     pub fn is_evicted(&self) -> bool {
         self.evicted.contains_key(&self.own.0)
+    }
+
+    /// Returns the evicted hosts, by name.
+    pub fn evicted(&self) -> impl Iterator<Item = &Name> {
+        self.evicted.keys()
     }
 
     /// Returns whether a group is shared in the site.

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use causeway_cluster::limits::{TOKEN_SECONDS_MAX, TOKEN_SECONDS_MIN};
 use causeway_model::Name;
 use causeway_model::limits::{LINK_IDLE_SECONDS, LINK_IDLE_SECONDS_MAX, LINK_IDLE_SECONDS_MIN};
 use clap::{Args, Parser, Subcommand};
@@ -14,9 +15,15 @@ use crate::stream::Endpoint;
 /// Examples of the help and the manual page.
 pub const EXAMPLES: &str = "\
 Examples:
-  causeway-directory --etcd http://192.0.2.1:2379 join --endpoint 192.0.2.11 --group blue=7
-      join this host to the site, and share the group blue: makes the key, writes
+  causeway-directory --etcd http://192.0.2.1:2379 --site lab init --group blue=7
+      make the site lab in etcd, with the shared group blue
+  causeway-directory --etcd http://192.0.2.1:2379 --site lab token create --host host3 --ttl 1h
+      print a token by which host3 may join within an hour, once
+  causeway-directory join http://192.0.2.1:2379 --token TOKEN
+      join this host to the site of the token: makes the key, writes
       /etc/causeway/directory.env, and starts the service
+  causeway-directory --etcd http://192.0.2.1:2379 join --endpoint 192.0.2.11 --group blue=7
+      the same without a token, with a further group
   causeway-directory --etcd http://192.0.2.1:2379 group list
       list the groups that the site shares
   causeway-directory --etcd http://192.0.2.1:2379 evict host3
@@ -110,8 +117,15 @@ pub struct EtcdArgs {
 /// A verb.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Make the site in an etcd, or check that it exists; share groups, and prepare roles of etcd
+    #[command(after_help = INIT_HELP)]
+    Init(InitArgs),
+    /// Tokens by which hosts join, once and within a time
+    #[command(subcommand)]
+    Token(TokenVerb),
     /// Join this host to the site: make the key if there is none, write the settings of the
     /// service, and start it
+    #[command(after_help = JOIN_HELP)]
     Join(JoinArgs),
     /// Connect this host to the site, until a signal: the service runs it
     Run(RunArgs),
@@ -148,6 +162,72 @@ pub enum Verb {
     Import {
         /// The file
         file: PathBuf,
+    },
+}
+
+const INIT_HELP: &str = "\
+The verb can be repeated: what exists stays, and a group with another number is an error.
+
+Examples:
+  causeway cluster init --etcd http://192.0.2.1:2379 --site lab --group blue=7
+  causeway cluster init --etcd http://192.0.2.1:2379 --site lab --role host1 --role host2
+      prints the commands of etcdctl that make a role for each host
+  causeway cluster init --etcd http://192.0.2.1:2379 --site lab --role host1 --apply-roles
+      makes the role by etcd's API; with authentication, give --etcd-user root";
+
+const JOIN_HELP: &str = "\
+A refused token changes nothing on this host. After a token was used, a repetition of the verb needs
+another one.
+
+Examples:
+  causeway cluster join http://192.0.2.1:2379 --token TOKEN
+  CAUSEWAY_TOKEN=TOKEN causeway cluster join http://192.0.2.1:2379 --endpoint 192.0.2.13
+      the token does not appear in the list of processes
+  causeway cluster join --etcd http://192.0.2.1:2379 --site lab --endpoint 192.0.2.11 --group blue=7
+      without a token";
+
+const TOKEN_HELP: &str = "\
+Examples:
+  causeway cluster token create --etcd http://192.0.2.1:2379 --site lab --host host3 --ttl 1h
+  causeway cluster token list --etcd http://192.0.2.1:2379 --site lab
+  causeway cluster token delete 0123456789abcdef --etcd http://192.0.2.1:2379 --site lab";
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Group to share, with its number on the wire, such as blue=7; may be repeated
+    #[arg(long, value_name = "NAME=VNI", value_parser = group_and_vni)]
+    pub group: Vec<(Name, u32)>,
+    /// Host for which etcd gets a role of this name, with the rights that a host needs; may be
+    /// repeated
+    #[arg(long, value_name = "HOST")]
+    pub role: Vec<Name>,
+    /// Make the roles by etcd's API, instead of printing the commands of etcdctl
+    #[arg(long, requires = "role")]
+    pub apply_roles: bool,
+}
+
+/// A verb about tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenVerb {
+    /// Make a token, and print it: etcd keeps a digest only, and the token cannot be shown again
+    #[command(after_help = TOKEN_HELP)]
+    Create {
+        /// Only host that may use the token; without it, any host
+        #[arg(long, value_name = "NAME")]
+        host: Option<Name>,
+        /// Time until the token expires: a number with s, m, h or d; 1s to 30d
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = token_time)]
+        ttl: u64,
+    },
+    /// List tokens, and the numbers of refused joins by reason
+    #[command(after_help = TOKEN_HELP)]
+    List,
+    /// Delete a token, so that no host joins with it
+    #[command(after_help = TOKEN_HELP)]
+    Delete {
+        /// The 16 digits of the token between its dots, as list shows them
+        id: String,
     },
 }
 
@@ -230,13 +310,21 @@ pub struct RunArgs {
 }
 
 /// Options of `join`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct JoinArgs {
-    /// Name of this host, unique in the site; by default the host name up to its first dot
+    /// URL of etcd, several with commas; without it, that of --etcd
+    #[arg(value_name = "URL", value_delimiter = ',')]
+    pub url: Vec<Endpoint>,
+    /// Token of `token create`, which names the site; used once
+    #[arg(long, value_name = "TOKEN", env = "CAUSEWAY_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Name of this host, unique in the site; by default that of the token, or the host name up to
+    /// its first dot
     #[arg(long, value_name = "NAME")]
     pub host: Option<Name>,
-    /// Address and UDP port at which other hosts reach this one, the preferred first
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', required = true)]
+    /// Address and UDP port at which other hosts reach this one, the preferred first; by default
+    /// the address from which this host reaches etcd
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub endpoint: Vec<String>,
     /// Group to share, with its number on the wire, such as blue=7; may be repeated
     #[arg(long, value_name = "NAME=VNI", value_parser = group_and_vni)]
@@ -276,4 +364,35 @@ fn group_and_vni(text: &str) -> Result<(Name, u32), String> {
     let (name, vni) = text.split_once('=').ok_or_else(wrong)?;
     let vni = vni.parse().ok().filter(|vni| *vni <= 16_777_215).ok_or_else(wrong)?;
     Ok((name.parse().map_err(|error: causeway_model::SpecError| error.to_string())?, vni))
+}
+
+/// Reads a time such as `90s`, `10m`, `1h` or `2d`, in seconds.
+fn token_time(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?}: expected a number with s, m, h or d, from 1s to 30d");
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some('d') => 86_400,
+        _ => return Err(wrong()),
+    };
+    let count = text.get(..text.len().saturating_sub(1)).and_then(|n| n.parse::<u64>().ok());
+    let seconds = count.and_then(|count| count.checked_mul(unit)).ok_or_else(wrong)?;
+    let range = TOKEN_SECONDS_MIN..=TOKEN_SECONDS_MAX;
+    range.contains(&seconds).then_some(seconds).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_times_have_a_unit_and_a_range() {
+        assert_eq!(token_time("90s"), Ok(90));
+        assert_eq!((token_time("10m"), token_time("1h")), (Ok(600), Ok(3_600)));
+        assert_eq!(token_time("30d"), Ok(2_592_000));
+        for text in ["", "1", "h", "0s", "31d", "-1h", "1.5h", "18446744073709551615d", "1\u{e9}"] {
+            assert!(token_time(text).is_err(), "{text}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::net::TcpStream;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_cluster::{KeyEvent, Write};
+use causeway_cluster::{KeyEvent, Write, key};
 use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,8 +62,8 @@ pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
 
-/// A number of 64 bits, which the gateway writes as text.
-fn number(value: &Value) -> u64 {
+/// A number of 64 bits, which the gateway writes as text; 0 for another value, also a negative one.
+pub(crate) fn number(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.parse().unwrap_or(0),
         other => other.as_u64().unwrap_or(0),
@@ -74,7 +74,7 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
     STANDARD.decode(value.as_str()?).ok()
 }
 
-fn encoded(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     STANDARD.encode(bytes)
 }
 
@@ -88,7 +88,7 @@ fn cut(mut text: String) -> String {
 }
 
 /// Returns the end of the range of all keys with a prefix.
-fn range_end(prefix: &str) -> String {
+pub(crate) fn range_end(prefix: &str) -> String {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
         // Prefixes end with `/`.
@@ -197,6 +197,18 @@ impl Etcd {
         self.at = self.at.wrapping_add(1).checked_rem(self.endpoints.len()).unwrap_or(0);
     }
 
+    /// Uses the first endpoint that answers, for a verb that is not repeated. Without an answer, or
+    /// with one endpoint only, the endpoint stays, and the next request has the error.
+    pub fn find_endpoint(&mut self) {
+        for _ in 1..self.endpoints.len() {
+            let answer = self.get(key::ROOT);
+            if !matches!(answer, Err(EtcdError::Io(..) | EtcdError::Refused(_, 500.., _))) {
+                return;
+            }
+            self.next_endpoint();
+        }
+    }
+
     /// Logs in, if a user is given.
     fn authenticate(&mut self) -> Result<()> {
         let Some(Login { user, password }) = self.login.clone() else { return Ok(()) };
@@ -209,7 +221,7 @@ impl Etcd {
     }
 
     /// Sends a request and returns the answer.
-    fn call(&mut self, path: &str, body: &Value) -> Result<Value> {
+    pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value> {
         self.authenticate()?;
         match self.post(path, body) {
             // A token expires.
@@ -265,10 +277,7 @@ impl Etcd {
     /// etcd does not answer or refuses, or the answer is longer than [`REPLY_BYTES_MAX`] (128 MiB).
     pub fn list(&mut self, prefix: &str) -> Result<Listing> {
         let range = json!({ "key": encoded(prefix), "range_end": range_end(prefix) });
-        let answer = self.call("/v3/kv/range", &range)?;
-        let items = at(&answer, "/kvs").as_array().map(Vec::as_slice).unwrap_or_default();
-        let items = items.iter().filter_map(event_of).collect();
-        Ok(Listing { items, revision: number(at(&answer, "/header/revision")) })
+        Ok(listing(&self.call("/v3/kv/range", &range)?))
     }
 
     /// Returns the number of keys with a prefix, and the revision of their newest change. A deletion
@@ -286,21 +295,46 @@ impl Etcd {
         Ok(RangeState { keys: number(at(&answer, "/count")), newest })
     }
 
+    /// Returns a key with its value and revision; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn get(&mut self, path: &str) -> Result<Option<KeyEvent>> {
+        let answer = self.call("/v3/kv/range", &json!({ "key": encoded(path) }))?;
+        Ok(event_of(at(&answer, "/kvs/0")))
+    }
+
     /// Writes a key if it has the expected revision.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
     pub fn write(&mut self, site: &Name, write: &Write) -> Result<WriteOutcome> {
-        let path = write.key.path(site);
+        self.replace(write.key.path(site), write.expected, write.value.as_deref(), None)
+    }
+
+    /// Replaces the value of a key if it has the expected revision, 0 if it must not exist; with a
+    /// lease if one is given. No value deletes the key.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn replace(
+        &mut self,
+        path: String,
+        expected: u64,
+        value: Option<&[u8]>,
+        lease: Option<u64>,
+    ) -> Result<WriteOutcome> {
         let key = encoded(&path);
-        let done = match &write.value {
-            Some(value) => json!({ "request_put": { "key": key, "value": encoded(value) } }),
+        let done = match value {
+            Some(value) => json!({ "request_put": {
+                "key": key, "value": encoded(value), "lease": lease.unwrap_or(0).to_string(),
+            }}),
             None => json!({ "request_delete_range": { "key": key } }),
         };
         let body = json!({
             "compare": [{
                 "key": key, "target": "MOD", "result": "EQUAL",
-                "mod_revision": write.expected.to_string(),
+                "mod_revision": expected.to_string(),
             }],
             "success": [done],
             "failure": [{ "request_range": { "key": key } }],
@@ -364,6 +398,15 @@ impl Etcd {
         self.call("/v3/lease/revoke", &json!({ "ID": lease.to_string() })).map(drop)
     }
 
+    /// Returns the time that a lease has left, in seconds; 0 if it has expired.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub fn time_left(&mut self, lease: u64) -> Result<u64> {
+        let answer = self.call("/v3/lease/timetolive", &json!({ "ID": lease.to_string() }))?;
+        Ok(number(at(&answer, "/TTL")))
+    }
+
     /// Begins a watch of all keys with a prefix from a revision on, over a connection of its own,
     /// without a limit of time for its reads. Returns the connection, and a handle to end it from
     /// another thread.
@@ -395,6 +438,13 @@ impl Etcd {
         handle.set_read_timeout(None).map_err(io)?;
         Ok((connection, handle))
     }
+}
+
+/// Returns the content of an answer to a list; what has not the form of etcd is left out.
+pub fn listing(answer: &Value) -> Listing {
+    let items = at(answer, "/kvs").as_array().map(Vec::as_slice).unwrap_or_default();
+    let items = items.iter().filter_map(event_of).collect();
+    Listing { items, revision: number(at(answer, "/header/revision")) }
 }
 
 /// Reads a line of a watch.

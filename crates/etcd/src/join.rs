@@ -1,15 +1,17 @@
 //! `causeway-directory join`: everything that a host needs to join a site, in one command.
 //!
-//! The verb connects to etcd, shares the given groups, makes the private key of tunnels if there is
-//! none, writes the settings of the service to a file of variables, runs systemd-tmpfiles(8), and
-//! enables and restarts the service with systemctl(1), or becomes the process where systemd is not
-//! used. With `--no-start` it ends after the settings. A key that exists is kept; a file of settings
-//! is replaced. Each step that fails ends the verb with an error and the remedy, earlier steps keep
-//! their effect, and the verb can be repeated. The endpoints are not examined here: the service
-//! refuses wrong ones. Runs in the main thread.
+//! The verb connects to etcd, uses the token if one is given, shares the given groups, makes the
+//! private key of tunnels if there is none, writes the settings of the service to a file of
+//! variables, runs systemd-tmpfiles(8), and enables and restarts the service with systemctl(1), or
+//! becomes the process where systemd is not used. With `--no-start` it ends after the settings. A
+//! key that exists is kept; a file of settings is replaced. Each step that fails ends the verb with
+//! an error and the remedy, and earlier steps keep their effect. The verb can be repeated, after the
+//! use of a token with another token only. Endpoints that are given are not examined here: the
+//! service refuses wrong ones. Runs in the main thread.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ use zeroize::Zeroizing;
 use crate::args::{EtcdArgs, JoinArgs};
 use crate::client::Etcd;
 use crate::keys::{random, write_new};
+use crate::stream::Endpoint;
+use crate::tokens;
 use crate::verbs::{self, VerbError};
 
 /// The service of the process.
@@ -44,14 +48,31 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
         let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");
         return Err(VerbError::Conflict(text));
     }
+    let (mut at, mut join) = (at.clone(), join.clone());
+    if join.endpoint.is_empty() {
+        join.endpoint.push(own_address(&at.etcd)?);
+    }
+    let mut admission = None;
+    if let Some(text) = &join.token {
+        let admitted = tokens::check(etcd, &at.site, text, join.host.clone())?;
+        at.site = admitted.token.site().clone();
+        join.host = Some(admitted.host.clone());
+        admission = Some(admitted);
+    }
+    // A step that fails on this host leaves the token unused.
+    let (at, join) = (&at, &join);
+    let variables = variables(at, join);
+    let text = settings(&variables)?;
+    make_key(&join.key)?;
+    if let Some(admission) = admission {
+        tokens::spend(etcd, &admission)?;
+    }
     for (group, vni) in &join.group {
         verbs::add_group(etcd, &at.site, group.clone(), *vni)?;
     }
     let groups = verbs::list_groups(etcd, &at.site)?;
     eprintln!("causeway-directory: etcd answers (site={} groups={groups})", at.site);
-    make_key(&join.key)?;
-    let variables = variables(at, join);
-    write_settings(&join.settings, &settings(&variables)?)?;
+    write_settings(&join.settings, &text)?;
     eprintln!("causeway-directory: settings written (file={})", join.settings.display());
     if join.no_start {
         return Ok(());
@@ -77,6 +98,49 @@ fn become_process(variables: Vec<(&str, String)>) -> VerbError {
     let program = program.unwrap_or_else(|_| "causeway-directory".into());
     let error = Command::new(&program).arg("run").envs(variables).exec();
     failed(&program, &error)
+}
+
+/// Returns the address of this host from which etcd is reached; no packet is sent.
+fn own_address(etcd: &[Endpoint]) -> Result<String, VerbError> {
+    let local = |at: &Endpoint| -> std::io::Result<IpAddr> {
+        let mut all = (at.host.as_str(), at.port).to_socket_addrs()?;
+        let to = all.next().ok_or(std::io::ErrorKind::NotFound)?;
+        let any: IpAddr =
+            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(to)?;
+        Ok(socket.local_addr()?.ip())
+    };
+    let found = etcd.first().and_then(|at| local(at).ok());
+    let found = found.filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
+    let address = found.ok_or_else(|| {
+        let text = "the address of this host is not known: give --endpoint ADDRESS, at which other \
+                    hosts reach this one";
+        VerbError::Conflict(text.into())
+    })?;
+    eprintln!(
+        "causeway-directory: other hosts reach this one at the address towards etcd (endpoint={address})"
+    );
+    Ok(address.to_string())
+}
+
+/// Returns the host name up to its first dot.
+///
+/// # Errors
+/// The host name is no name of a host.
+pub fn host_name() -> Result<Name, VerbError> {
+    let path = "/proc/sys/kernel/hostname";
+    let name = std::fs::read_to_string(path).map_err(|error| failed(Path::new(path), &error))?;
+    let short = name.trim().split('.').next().unwrap_or_default();
+    let name: Result<Name, _> = short.parse();
+    let name = name.map_err(|error| format!("host name: {error}; give --host NAME"));
+    let name = name.map_err(VerbError::Conflict)?;
+    if name.as_str().len() > HOST_BYTES_MAX {
+        let text =
+            format!("host {name}: expected at most {HOST_BYTES_MAX} bytes; give --host NAME");
+        return Err(VerbError::Conflict(text));
+    }
+    Ok(name)
 }
 
 /// Runs a program of systemd.

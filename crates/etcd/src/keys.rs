@@ -70,17 +70,17 @@ fn make() -> Result<SigningKey, String> {
     SigningKey::new(*seed).map_err(|error| error.to_string())
 }
 
-/// Returns random bytes of the kernel.
+/// Returns random bytes of the kernel; at most 256.
 ///
 /// # Errors
 /// The kernel has none.
-pub fn random() -> std::io::Result<Zeroizing<[u8; 32]>> {
-    let mut bytes = Zeroizing::new([0_u8; 32]);
+pub fn random<const N: usize>() -> std::io::Result<Zeroizing<[u8; N]>> {
+    let mut bytes = Zeroizing::new([0_u8; N]);
     let flags = rustix::rand::GetRandomFlags::empty();
-    match rustix::rand::getrandom(bytes.as_mut_slice(), flags)? {
-        32 => Ok(bytes),
-        _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+    if rustix::rand::getrandom(bytes.as_mut_slice(), flags)? == N {
+        return Ok(bytes);
     }
+    Err(std::io::ErrorKind::UnexpectedEof.into())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 //! | [`http`] | HTTP/1.1 over a blocking stream |
 //! | [`stream`] | TCP and TLS |
 //! | [`snapshot`], [`keys`] | files |
+//! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
 //! | [`join`] | the verb that prepares a host |
 //! | [`verbs`] | groups, evictions, export and import |
 //! | [`args`] | options |
@@ -42,6 +43,7 @@ pub mod args;
 pub mod client;
 pub mod control;
 pub mod http;
+pub mod init;
 pub mod join;
 pub mod keys;
 pub mod limits;
@@ -49,5 +51,6 @@ pub mod process;
 pub mod sandbox;
 pub mod snapshot;
 pub mod stream;
+pub mod tokens;
 pub mod verbs;
 pub mod watch;

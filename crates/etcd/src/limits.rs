@@ -57,3 +57,7 @@ pub const MESSAGES_MAX: usize = 16;
 pub const UPDATE_HOSTS: usize = 4;
 /// Most addresses, or removed hosts, in one update of the daemon.
 pub const UPDATE_ENTRIES: usize = 128;
+/// Most evicted hosts in a report to the daemon; further ones are not shown.
+pub const EVICTED_SHOWN: usize = 64;
+/// Attempts to count a refused join while others count too.
+pub const COUNT_TRIES: usize = 4;

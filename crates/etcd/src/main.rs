@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 use causeway_cluster::limits::HOST_BYTES_MAX;
-use causeway_etcd::args::{DirectoryArgs, EXAMPLES, EtcdArgs, GroupVerb, RunArgs, Verb};
+use causeway_etcd::args::{DirectoryArgs, EXAMPLES, EtcdArgs, GroupVerb, RunArgs, TokenVerb, Verb};
 use causeway_etcd::client::{Etcd, Login};
 use causeway_etcd::process::{Process, ProcessMessage, Settings};
 use causeway_etcd::stream::{Security, SecurityFiles};
 use causeway_etcd::verbs::{self, VerbError};
-use causeway_etcd::{join, keys, sandbox};
-use causeway_model::{ClusterTunnel, Name};
+use causeway_etcd::{init, join, keys, sandbox, tokens};
+use causeway_model::ClusterTunnel;
 use clap::{CommandFactory as _, Parser as _};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -78,10 +78,28 @@ fn client(args: &EtcdArgs) -> Result<Etcd, Failure> {
 }
 
 fn run(args: &EtcdArgs, verb: Verb) -> Result<(), Failure> {
-    let (mut etcd, site) = (client(args)?, &args.site);
+    let mut args = args.clone();
+    if let Verb::Join(options) = &verb
+        && !options.url.is_empty()
+    {
+        args.etcd.clone_from(&options.url);
+    }
+    let (mut etcd, site) = (client(&args)?, &args.site);
+    if !matches!(verb, Verb::Run(_) | Verb::Release { .. }) {
+        etcd.find_endpoint();
+    }
     match verb {
-        Verb::Join(options) => join::join(&mut etcd, args, &options)?,
-        Verb::Run(run) => return connect(args, run, etcd),
+        Verb::Init(options) => {
+            write!(std::io::stdout(), "{}", init::init(&mut etcd, site, &options)?)?;
+        }
+        Verb::Token(TokenVerb::Create { host, ttl }) => {
+            let token = tokens::create(&mut etcd, site, host, ttl)?;
+            writeln!(std::io::stdout(), "{}", token.to_text().as_str())?;
+        }
+        Verb::Token(TokenVerb::List) => print(&tokens::list(&mut etcd, site)?)?,
+        Verb::Token(TokenVerb::Delete { id }) => tokens::delete(&mut etcd, site, &id)?,
+        Verb::Join(options) => join::join(&mut etcd, &args, &options)?,
+        Verb::Run(run) => return connect(&args, run, etcd),
         Verb::Group(GroupVerb::Add { name, vni }) => verbs::add_group(&mut etcd, site, name, vni)?,
         Verb::Group(GroupVerb::Del { name }) => verbs::delete_group(&mut etcd, site, &name)?,
         Verb::Group(GroupVerb::List) => print(&verbs::list_groups(&mut etcd, site)?)?,
@@ -108,7 +126,7 @@ fn print(value: &serde_json::Value) -> Result<(), Failure> {
 
 /// Connects the host to the site until a signal.
 fn connect(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
-    let host = run.host.map_or_else(host_name, Ok)?;
+    let host = run.host.map_or_else(join::host_name, Ok)?;
     if host.as_str().len() > HOST_BYTES_MAX {
         return Err(format!("host {host}: expected at most {HOST_BYTES_MAX} bytes").into());
     }
@@ -142,14 +160,6 @@ fn connect(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
     })?;
     process.run();
     Ok(())
-}
-
-/// Returns the host name up to its first dot.
-fn host_name() -> Result<Name, Failure> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
-    let name = name.trim();
-    let short = name.split('.').next().unwrap_or_default();
-    Ok(short.parse().map_err(|error| format!("host name: {error}; give --host NAME"))?)
 }
 
 /// Reads an endpoint, with or without a port.

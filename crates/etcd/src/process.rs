@@ -35,9 +35,9 @@ use causeway_model::{
 use crate::client::{Etcd, EtcdError, RangeState, WatchMessage, WriteOutcome};
 use crate::control::{self, ControlError};
 use crate::limits::{
-    CLOCK_STEP_NS, CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, KEEPALIVE, LOCAL_WAIT,
-    MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT, SNAPSHOT,
-    UPDATE_ENTRIES, UPDATE_HOSTS,
+    CLOCK_STEP_NS, CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, EVICTED_SHOWN, KEEPALIVE,
+    LOCAL_WAIT, MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT,
+    SNAPSHOT, UPDATE_ENTRIES, UPDATE_HOSTS,
 };
 use crate::snapshot;
 use crate::watch::Watch;
@@ -582,9 +582,21 @@ impl Process {
                 self.settings.host
             )
         };
+        let written = self.session.as_ref().and_then(|session| session.record.as_ref());
+        let is_foreign = |(record, _): &&(HostRecord, Instant)| {
+            self.replica.own_record().is_some_and(|known| known.epoch > record.epoch)
+        };
+        let copied = written.filter(is_foreign).map(|_| {
+            format!(
+                "another process writes the record of host {} with the keys of this host: stop one \
+                 of them, or remove the state directory and the key of the copy, and give it \
+                 another name",
+                self.settings.host
+            )
+        });
         let refused = Some(&self.refused).filter(|reason| !reason.is_empty());
         let refused = refused.map(|reason| format!("etcd refuses writes of this host: {reason}"));
-        let own = self.long_record.map(long).or(refused).or_else(|| self.lost_alarm());
+        let own = copied.or(self.long_record.map(long)).or(refused).or_else(|| self.lost_alarm());
         self.replica.alarm().or(own).unwrap_or_default()
     }
 
@@ -614,6 +626,8 @@ impl Process {
             revision: self.replica.revision(),
             revision_age_seconds: self.confirmed.elapsed().as_secs_f64(),
             resync_seconds: self.resync.as_secs_f64(),
+            generation: self.replica.generation(),
+            evicted: self.replica.evicted().take(EVICTED_SHOWN).cloned().collect(),
             alarm: self.alarm(),
             counters,
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use causeway_cluster::limits::VALUE_BYTES_MAX;
 use causeway_cluster::record::VERSION;
+use causeway_cluster::token::TokenRefusal;
 use causeway_cluster::{EvictionRecord, GroupRecord, RecordKey, Write, key};
 use causeway_model::Name;
 use serde_json::{Map, Value, json};
@@ -34,6 +35,9 @@ pub enum VerbError {
     /// A file cannot be used.
     #[error("{0}: {1}")]
     File(String, String),
+    /// A token does not admit the host.
+    #[error("the join is refused: {0}")]
+    Token(#[from] TokenRefusal),
 }
 
 /// Returns all records that have the form of the schema.

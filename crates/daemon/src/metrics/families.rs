@@ -206,7 +206,8 @@ pub fn cluster(set: &mut MetricSet, view: &ClusterView) {
     plain(set, "causeway_cluster_revision_age_seconds", help, &[], age);
     let help = "Duration of the last full read of the site.";
     plain(set, "causeway_cluster_resync_seconds", help, &[], status.resync_seconds);
-    let help = "1 while the cluster has an alarm; its status has the reason.";
+    let help = "1 while an operator is needed: removals are held, the host is evicted, keys or names of \
+                hosts conflict, or etcd refuses writes of this host.";
     let alarm = f64::from(u8::from(!status.alarm.is_empty()));
     plain(set, "causeway_cluster_alarm", help, &[], alarm);
     for (name, count) in &status.counters {
@@ -221,10 +222,11 @@ pub fn cluster(set: &mut MetricSet, view: &ClusterView) {
         ("claims_lost", "Claims of this host that another host took over while the guest ran."),
         (
             "removals_held",
-            "Steps in which more than 20 % of the records, and at least 5, all groups or everything \
-             disappeared.",
+            "Steps that were held: more than 20 % of the records and at least 5, all groups, or \
+             everything disappeared from etcd.",
         ),
         ("resyncs", "Full reads of the site."),
+        ("writes_refused", "Writes of this host that etcd refused."),
     ] {
         let count = status.counters.get(&format!("{name}_total")).copied().unwrap_or(0);
         plain(set, &format!("causeway_cluster_{name}_total"), help, &[], count as f64);

@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use causeway_attach::native::{NetOptions, NetPort, Sockets, VsockOptions, VsockPort};
 use causeway_etcd::http::{Connection, HttpCall};
 use causeway_testing::folder::Folder;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 /// Time for everything that the tests wait for.
@@ -41,14 +42,33 @@ pub fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
 pub struct Running(Child);
 
 impl Running {
+    /// Starts a process.
     fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Starts a process without output.
+    pub fn start_quiet(command: &mut Command) -> std::io::Result<Self> {
+        command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+        command.spawn().map(Self)
     }
 
     /// Kills the process with SIGKILL.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends the process with SIGTERM, and waits for its end.
+    pub fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        wait("the process ends", || self.0.try_wait().unwrap());
     }
 }
 
@@ -60,7 +80,7 @@ impl Drop for Running {
 }
 
 /// Returns a free TCP port.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -101,12 +121,10 @@ impl EtcdServer {
         command.arg(format!("--initial-cluster=default={}", url(self.peer)));
         let (server, client) = self.security.clone().unwrap_or_default();
         command.args(server);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
-        let child = command.spawn();
-        let child = child.unwrap_or_else(|error| {
+        let process = Running::start_quiet(&mut command).unwrap_or_else(|error| {
             panic!("cannot start etcd ({error}): install etcd-server (scripts/setup.sh test)")
         });
-        self.process = Some(Running(child));
+        self.process = Some(process);
         let program = env!("CARGO_BIN_EXE_causeway-directory");
         wait("etcd answers", || {
             let mut list = Command::new(program);
@@ -127,16 +145,19 @@ impl EtcdServer {
         self.process.take().unwrap().kill();
     }
 
+    /// Returns the TCP port of clients.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sends a signal to etcd.
+    pub fn signal(&self, signal: Signal) {
+        self.process.as_ref().unwrap().signal(signal);
+    }
+
     /// Sends a request of etcd's JSON gateway.
     pub fn post(&self, path: &str, body: &str, token: Option<&str>) -> Value {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let (method, body) = ("POST", body.as_bytes());
-        let request = HttpCall { method, path, host: "x", token, body };
-        let mut connection = Connection::new(stream);
-        let status = connection.send(&request).unwrap();
-        let answer = connection.read_all(1 << 20).unwrap();
-        assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&answer));
-        serde_json::from_slice(&answer).unwrap()
+        post(self.port, path, body, token)
     }
 
     /// Deletes all keys with a prefix, in one step.
@@ -149,23 +170,48 @@ impl EtcdServer {
 
     /// Runs a verb of `causeway-directory`; returns its output.
     pub fn verb(&self, args: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway-directory"));
-        command.args(["--etcd", &self.url(), "--site", "lab"]).args(args);
-        let output = command.output().unwrap();
+        let output = self.try_verb(args);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {errors}");
         String::from_utf8(output.stdout).unwrap()
     }
+
+    /// Runs a verb of `causeway-directory` in site `lab`, which may fail.
+    pub fn try_verb(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Returns the command of a verb of `causeway-directory` in site `lab`.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway-directory"));
+        command.args(["--etcd", &self.url(), "--site", "lab"]).args(args);
+        command
+    }
+}
+
+/// Sends a request of etcd's JSON gateway to a port.
+pub fn post(port: u16, path: &str, body: &str, token: Option<&str>) -> Value {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (method, body) = ("POST", body.as_bytes());
+    let request = HttpCall { method, path, host: "x", token, body };
+    let mut connection = Connection::new(stream);
+    let status = connection.send(&request).unwrap();
+    let answer = connection.read_all(1 << 20).unwrap();
+    assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&answer));
+    serde_json::from_slice(&answer).unwrap()
 }
 
 /// A CID for which every host has a port.
 pub const SHARED_CID: u32 = 200;
 
-/// A host: a daemon with ports `vm0` to `vm3` in group `blue`, ports for AF_VSOCK with the host's CID
-/// and with [`SHARED_CID`], and a directory process.
+/// A host: a daemon with ports `vm0` to `vm3` in group `blue`, a port `vm4` with the address
+/// [`SHARED`], ports for AF_VSOCK with the host's CID and with [`SHARED_CID`], and a directory
+/// process.
 #[derive(Debug)]
 pub struct Host {
     pub number: u8,
+    name: String,
     folder: Folder,
     etcd: String,
     /// User of etcd, which is its password too.
@@ -179,6 +225,8 @@ pub struct Host {
 pub fn cid(host: u8) -> u32 {
     100 + u32::from(host)
 }
+/// The address that port `vm4` of every host has.
+pub const SHARED: [u8; 6] = [0x52, 0x54, 0, 0, 0xff, 4];
 
 /// Returns the address of a guest.
 pub fn mac(host: u8, guest: u8) -> [u8; 6] {
@@ -193,6 +241,23 @@ impl Host {
 
     /// Starts the host with a user of etcd, which is its password too.
     pub fn start_as(number: u8, etcd: &EtcdServer, port: u16, user: Option<&str>) -> Self {
+        Self::start_at((number, &format!("h{number}")), etcd.url(), port, user)
+    }
+
+    /// Starts the host with a name of its own, and URLs of etcd.
+    pub fn start_at(
+        (number, name): (u8, &str),
+        etcd: String,
+        port: u16,
+        user: Option<&str>,
+    ) -> Self {
+        let mut host = Self::prepare((number, name), etcd, port, user);
+        host.start_directory();
+        host
+    }
+
+    /// Starts the daemon only.
+    fn prepare((number, name): (u8, &str), etcd: String, port: u16, user: Option<&str>) -> Self {
         let folder = Folder::new("host");
         let run = folder.path().display().to_string();
         let mut text = format!(
@@ -200,10 +265,11 @@ impl Host {
              hold = \"none\"\nstate_file = \"{run}/state.toml\"\nsandbox_paths = [\"{run}\"]\n\
              [[group]]\nname = \"blue\"\n"
         );
-        for guest in 0..4 {
+        for guest in 0..5 {
+            let owner = if guest == 4 { 0xff } else { number };
             text += &format!(
                 "[[port]]\nname = \"vm{guest}\"\ngroup = \"blue\"\nkind = \"net\"\n\
-                 mac = \"52:54:00:00:{number:02x}:{guest:02x}\"\n"
+                 mac = \"52:54:00:00:{owner:02x}:{guest:02x}\"\n"
             );
         }
         for cid in [cid(number), SHARED_CID] {
@@ -216,12 +282,22 @@ impl Host {
         let file = folder.join("key");
         std::fs::write(&file, key.to_text().as_str()).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let etcd = etcd.url();
-        let user = user.map(str::to_owned);
-        let mut host = Self { number, folder, etcd, user, port, daemon: None, directory: None };
+        let (name, user) = (name.to_owned(), user.map(str::to_owned));
+        let (daemon, directory) = (None, None);
+        let mut host = Self { number, name, folder, etcd, user, port, daemon, directory };
         host.start_daemon();
-        host.start_directory();
         host
+    }
+
+    /// Starts a host with the name, the keys and the state of another one.
+    pub fn start_copy(number: u8, of: &Self, port: u16) -> Self {
+        let mut copy = Self::prepare((number, &of.name), of.etcd.clone(), port, None);
+        std::fs::copy(of.folder.join("key"), copy.folder.join("key")).unwrap();
+        std::fs::create_dir_all(copy.state()).unwrap();
+        let (from, to) = (of.state().join("signing.key"), copy.state().join("signing.key"));
+        std::fs::copy(from, to).unwrap();
+        copy.start_directory();
+        copy
     }
 
     /// Starts the daemon, and waits until it answers.
@@ -238,7 +314,7 @@ impl Host {
     pub fn start_directory(&mut self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_causeway-directory"));
         command.args(["--etcd", &self.etcd, "--site", "lab", "run"]);
-        command.args(["--host", &format!("h{}", self.number)]);
+        command.args(["--host", &self.name]);
         let address = format!("127.0.0.{}:{}", 80 + self.number, self.port);
         command.args(["--local", &address, "--endpoint", &address]);
         // The shortest idle time of links.
@@ -262,6 +338,11 @@ impl Host {
     /// Kills the directory process.
     pub fn kill_directory(&mut self) {
         self.directory.take().unwrap().kill();
+    }
+
+    /// Ends the directory process with SIGTERM: the host is unseen at once.
+    pub fn end_directory(&mut self) {
+        self.directory.take().unwrap().terminate();
     }
 
     fn socket(&self) -> PathBuf {

@@ -188,7 +188,12 @@ pub struct ClusterStatus {
     pub revision_age_seconds: f64,
     /// Duration of the last full read, in seconds.
     pub resync_seconds: f64,
-    /// Why removals are held; empty if none is.
+    /// Changes with the hosts and the addresses of the site. A reader that finds another number reads
+    /// them again, and once more later: an update with many entries is sent in parts.
+    pub generation: u64,
+    /// Evicted hosts, the first 64 by name.
+    pub evicted: Vec<Name>,
+    /// Event that needs an operator, with the remedy; empty without one.
     pub alarm: String,
     /// Counters by name, for example `claims_refused_total`.
     pub counters: BTreeMap<String, u64>,
