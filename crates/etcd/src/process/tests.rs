@@ -16,6 +16,7 @@ fn process(state: PathBuf) -> Process {
         tunnel: ClusterTunnel {
             local: "127.0.0.1:1".parse().unwrap(),
             private_key: PathBuf::new(),
+            idle: 0,
         },
     };
     let signing = SigningKey::new([7; 32]).unwrap();
