@@ -9,6 +9,7 @@
 //! Limits: the targets run in one process without guests, networks or a daemon process; timing and
 //! concurrency between processes are tested elsewhere.
 
+mod cluster;
 #[path = "../../crates/mlx5/tests/function/driver.rs"]
 #[allow(dead_code, missing_docs, reason = "shared with the tests of the function")]
 mod driver;
@@ -70,6 +71,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "holder", bytes_max: 1024, run: holder::control, seeds: holder::control_seeds },
     Target { name: "config", bytes_max: 4096, run: text::config, seeds: text::config_seeds },
     Target { name: "control", bytes_max: 4096, run: text::control, seeds: text::control_seeds },
+    Target { name: "cluster", bytes_max: 2048, run: cluster::run, seeds: cluster::seeds },
     Target { name: "vnet_language", bytes_max: 1024, run: vnet::run, seeds: vnet::seeds },
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
     Target { name: "multiplex", bytes_max: 1024, run: multiplex::run, seeds: multiplex::seeds },

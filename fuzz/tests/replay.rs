@@ -52,4 +52,4 @@ macro_rules! replays {
     };
 }
 
-replays!(split packed indirect offload exchange frontend vfio_user frames packets record holder config control vnet_language tunnel multiplex roce vxlan unfinished mxoe board entry word stream vmm_socket channel matching reached mlx5_commands mlx5_work sessions fi);
+replays!(split packed indirect offload exchange frontend vfio_user frames packets record holder config control cluster vnet_language tunnel multiplex roce vxlan unfinished mxoe board entry word stream vmm_socket channel matching reached mlx5_commands mlx5_work sessions fi);
