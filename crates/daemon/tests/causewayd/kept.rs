@@ -318,6 +318,30 @@ impl Drop for Mounted<'_> {
     }
 }
 
+/// A route that is replaced with its link and that the applied file lacks is gone with the link when
+/// its own turn comes: the state file must forget the route too.
+#[test]
+fn state_of_apply_forgets_a_deleted_route_of_a_replaced_link() {
+    let link = "[[link]]\nname = \"x\"\ngroup = \"blue\"\nkind = \"vxlan\"\nremote = \"10.0.0.2\"\n\
+                vni = 7\n";
+    let listed = LISTED.to_owned() + link;
+    let (control, _kept) = serve_kept(Arc::new(Model::default()), &listed);
+    let state = || std::fs::read_to_string(control.dir.file("state.toml")).unwrap_or_default();
+    let route = json!({ "group": "blue", "to": { "edge": "x" } }).to_string();
+    assert_eq!(send_noted(&control.socket, "POST", "/v1/routes", &route), (201, Vec::new()));
+    assert!(state().contains("[[route]]"), "{}", state());
+    let file = std::fs::read_to_string(control.dir.file("causeway.toml")).unwrap();
+    let body = json!({ "text": file.replace("vni = 7", "vni = 8") }).to_string();
+    let (status, reply) = send(&control.socket, "POST", "/v1/apply", &body);
+    assert_eq!(status, 200, "{reply}");
+    let changes: Vec<_> = reply["changes"].as_array().unwrap().iter().collect();
+    let changes: Vec<_> = changes.iter().map(|c| (&c["action"], &c["what"], &c["done"])).collect();
+    let yes = json!(true);
+    let (replace, delete) = (json!("replace"), json!("delete"));
+    assert_eq!(changes, [(&replace, &json!("link"), &yes), (&delete, &json!("route"), &yes)]);
+    assert!(!state().contains("[[route]]"), "{}", state());
+}
+
 #[test]
 fn state_of_apply_is_what_the_file_of_the_daemon_does_not_have() {
     let (control, kept) = serve_kept(Arc::new(Model::default()), LISTED);

@@ -1,7 +1,7 @@
 //! MTUs of routes and interfaces, as the host knows them.
 //!
 //! `super::open` and `super::view` call it in the shard of links when a `vnet` or `vxlan` link is
-//! opened or shown, and `causewayd` calls it for the MTU of ports (`daemon::config`); it costs a
+//! opened or shown, and `super::section` in the thread that reads a configuration; it costs a
 //! few system calls and keeps no cache. An unknown route or interface gives `None`. It sends no
 //! probes: a smaller MTU behind the first hop is unknown unless the kernel has learnt it. Tunnels
 //! do not use it: they measure the path themselves ([`crate::health`]).
