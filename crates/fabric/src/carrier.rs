@@ -278,10 +278,10 @@ pub struct Membership {
 pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
 /// Shards of the service connect sockets of a group with those of other hosts, by datagrams that a
-/// link carries apart from frames: they answer [`OpenInbox`], [`Join`], [`Leave`] and
-/// [`ReadDrops`], and [`ReadCids`] and [`AssignCids`]. The datagrams
-/// are passed as frames without offloads, at most [`Carrier::longest`] bytes each; they may be lost,
-/// repeated and reordered. Ethernet addresses and [`Membership::notices`] are not used.
+/// link carries apart from frames: they answer [`OpenInbox`], [`Join`], [`Leave`], [`ReadDrops`],
+/// [`ReadCids`] and [`AssignCids`]. The datagrams are passed as frames without offloads, at most
+/// [`Carrier::longest`] bytes each; they may be lost, repeated and reordered.
+/// Ethernet addresses and [`Membership::notices`] are not used.
 pub const CARRIES_SOCKETS: Capability = Capability("carries sockets between hosts");
 
 /// Requests the mailbox into which links put received frames and all other [`Message`]s; the shard

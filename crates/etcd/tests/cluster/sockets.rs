@@ -30,8 +30,8 @@ fn cross(from: &mut Sockets, to: &mut Sockets, number: u32) {
 
 /// Returns the host that has a CID, by the addresses of the cluster.
 fn owner(addresses: &Value, cid: u32) -> Option<&str> {
-    let mut all = addresses.as_array()?.iter();
-    let found = all.find(|at| at["kind"] == "cid" && at["address"] == cid.to_string())?;
+    let (mut all, cid) = (addresses.as_array()?.iter(), cid.to_string());
+    let found = all.find(|at| at["kind"] == "cid" && at["address"] == cid.as_str())?;
     found["host"].as_str()
 }
 

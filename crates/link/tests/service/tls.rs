@@ -140,12 +140,14 @@ fn refused(
     a.link(link("to-b", n, false, peers.1, &of_a)).unwrap();
     wait_reason(&a, "to-b", words.0);
     wait_reason(&b, "to-a", words.1);
+    // The reason names an expired certificate before the first connection has failed.
+    crate::hosts::wait_counter(&a, "to-b", "connections_failed_total", 1);
+    crate::hosts::wait_counter(&b, "to-a", "connections_failed_total", 1);
     send(&mut one, &unicast(1, 2, 60));
     assert!(is_silent(&mut two));
     for view in [a.link_view("to-b"), b.link_view("to-a")] {
         assert_eq!(view.ups_total, 0, "{view:?}");
         assert_eq!(view.counters["transmit_packets_total"], 0, "{view:?}");
-        assert!(view.counters["connections_failed_total"] > 0, "{view:?}");
     }
 }
 
