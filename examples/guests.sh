@@ -4,7 +4,7 @@
 # shellcheck shell=bash disable=SC2154 # variables of the scripts
 
 guests=()
-boot_seconds=${CAUSEWAY_BOOT_SECONDS:-120}
+boot_seconds=${CAUSEWAY_BOOT_SECONDS:-300}
 export PATH="$HOME/.cargo/bin:$PATH"
 
 die() {

@@ -38,6 +38,7 @@ finish() {
     cd "$folder"
     [ "$status" != 0 ] || files+=(*.log vm[12].* ping connection last)
     rm -rf "${files[@]}"
+    [ "$status" = 0 ] || echo "three-hosts: ended with status $status; logs are in $folder" >&2
     exit "$status"
 }
 
@@ -46,7 +47,7 @@ until_true() {
     local text=$1 end=$((SECONDS + limit))
     shift
     until "$@" >"$folder/last" 2>&1; do
-        [ $SECONDS -lt $end ] || die "waited $limit s: $text; logs are in $folder $(cat "$folder/last")"
+        [ $SECONDS -lt $end ] || die "waited $limit s: $text: $(cat "$folder/last")"
         sleep "${pause:-0.05}"
     done
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The title of the summary.
 const SUMMARY: &str = "== Summary";
 /// Time limit of the example: the sum of its waits on the slowest machine.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(800);
 
 /// The example; ended with its processes on drop.
 struct Example(Child);
