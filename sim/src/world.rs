@@ -24,7 +24,7 @@ use crate::check::{Violation, broken};
 use crate::ether::Cards;
 use crate::event::{Event, Place};
 use crate::lan;
-use crate::play::{Behaviour, Play};
+use crate::play::{Behaviour, Play, Scene};
 use crate::rng::{Rng, mix};
 use crate::sock::Sockets;
 use crate::stage::StageError;
@@ -262,19 +262,18 @@ fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
 
 /// Checks that no resource remains after all guests have left.
 fn afterwards(play: &dyn Play, tape: &mut Tape) -> Result<(), StageError> {
-    let stage = &play.scene().stage;
+    let Scene { stage, index, .. } = play.scene();
     for _ in 0..4 {
         stage.advance(AFTERWARDS_NS);
         stage.step(64)?;
     }
-    let index = 0;
     let ports = stage.with(|shard| shard.port_views().len() as u64);
     let busy = u64::from(stage.step(64)?);
     let deadlines = u64::from(stage.deadline_ns().is_some());
     for (what, count) in [("ports", ports), ("work", busy), ("deadlines", deadlines)] {
-        tape.put(Event::Remains { stage: index, what, count });
+        tape.put(Event::Remains { stage: *index, what, count });
     }
-    let at = Place { stage: index, guest: 0 };
+    let at = Place { stage: *index, guest: 0 };
     tape.put(Event::Act { now_ns: stage.now_ns(), at, what: "end", value: 0 });
     Ok(())
 }

@@ -26,7 +26,7 @@ pub const CID_FIRST: u64 = 3;
 const PACKET_BYTES_MAX: u32 = 20_000;
 /// Limit of control packets that wait for room in the ring; beyond it, the guest leaves connection
 /// requests unanswered.
-const BACKLOG_MAX: usize = 4096;
+pub const BACKLOG_MAX: usize = 4096;
 
 /// Identifies an end: messages or stream, own port, peer's CID, peer's port.
 type Key = (bool, u32, u64, u32);
@@ -149,8 +149,8 @@ impl Guest {
         let cids = (self.cid(), key.2);
         let Some(conn) = self.conns.get_mut(&key) else { return };
         let header = conn.header(cids, op, flags, 0);
-        tape.put(room(conn.direction, &header));
         if self.backlog.len() < BACKLOG_MAX {
+            tape.put(room(conn.direction, &header));
             self.backlog.push_back(header);
         }
     }

@@ -191,7 +191,7 @@ impl Play for Sockets {
                 self.scene.act(tape, at, "leave", 0);
                 self.leave(at, tape)?;
             }
-            1 if self.scene.there[at] => {
+            1 if self.scene.behaviour.deletes && self.scene.there[at] => {
                 self.scene.act(tape, at, "delete", 0);
                 if rng.chance(50) {
                     self.leave(at, tape)?;

@@ -35,6 +35,7 @@ fn worlds_contain_every_event() {
                     text.split(['(', ' ']).next().unwrap_or_default().to_owned()
                 }
                 Event::FrameGot { offset, .. } if offset > 0 => "Piece".into(),
+                Event::Remains { stage: 1.., what: "ports", .. } => "Other stage".into(),
                 _ => name,
             });
         }
@@ -68,6 +69,7 @@ fn worlds_contain_every_event() {
         "mtu",
         "roam",
         "Cut",
+        "Other stage",
         "Calm",
         "Arrived",
         "Came",
