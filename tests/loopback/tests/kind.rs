@@ -233,6 +233,15 @@ fn frames_and_counters(host: &Host) {
     }
     assert_eq!(got, sent);
     assert!(port.send(&[7; 101]).unwrap(), "longer than frame_max");
+    await_drops(host, 1);
+    // The receive queue does not run.
+    port.frontend().pause(0).unwrap();
+    assert!(port.send(&sent).unwrap());
+    await_drops(host, 2);
+}
+
+/// Waits until `stats` counts a number of dropped frames, and checks that one frame returned.
+fn await_drops(host: &Host, count: u64) {
     let since = Instant::now();
     loop {
         let stats = host.json(&["stats", "-j"]);
@@ -241,7 +250,7 @@ fn frames_and_counters(host: &Host) {
             (&a["kind"], &a["counters"]["returned_frames_total"]),
             (&"loopback".into(), &1.into())
         );
-        if a["counters"]["drop_frames_total"] == 1 {
+        if a["counters"]["drop_frames_total"] == count {
             break;
         }
         assert!(since.elapsed() < LIMIT, "{a}");
