@@ -217,7 +217,11 @@ pub fn cluster(set: &mut MetricSet, view: &ClusterView) {
     for (name, help) in [
         ("claims_refused", "Claims on addresses that were refused."),
         ("claims_lost", "Claims of this host that another host took over while the guest ran."),
-        ("removals_held", "Steps in which more than 20 % of the records disappeared."),
+        (
+            "removals_held",
+            "Steps in which more than 20 % of the records, and at least 5, all groups or everything \
+             disappeared.",
+        ),
         ("resyncs", "Full reads of the site."),
     ] {
         let count = status.counters.get(&format!("{name}_total")).copied().unwrap_or(0);
