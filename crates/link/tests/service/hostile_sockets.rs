@@ -13,6 +13,8 @@ use causeway_wire::multiplex::{ADDRESSES, Address, Opening, PACKET_LEN, SocketMe
 use causeway_wire::vsock::{Header, Op, Type};
 
 const VNI: u32 = 7;
+/// Datagrams that a peer receives in a turn at most.
+const DATAGRAMS_PER_TURN: usize = 10_000;
 
 /// A peer that sends what the test tells it to, over a plain tunnel.
 struct Peer {
@@ -82,7 +84,9 @@ impl Peer {
         let mut random = |bytes: &mut [u8]| bytes.fill(8);
         let mut clock = Clock { now, wall: now, random: &mut random };
         let mut datagram = vec![0; 70_000];
-        while let Ok((len, from)) = self.udp.recv_from(&mut datagram) {
+        // A daemon that never stops sending must not keep the test here.
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Ok((len, from)) = self.udp.recv_from(&mut datagram) else { break };
             let _ = self.tunnels.receive(&mut clock, from, &datagram[..len], &mut self.sink);
         }
         self.tunnels.tick(&mut clock, &mut self.sink);

@@ -240,8 +240,9 @@ fn vsock_receiver_that_does_not_read_stops_its_connection_alone() {
     assert!(sent < 2 << 20, "{sent} bytes were sent to a receiver that does not read");
     transfer((&mut pair.a, ca), (&mut pair.b, cb), &data, 65_536);
     let mut room = vec![0; 64 << 10];
-    let mut got = 0;
+    let (mut got, since) = (0, Instant::now());
     while got < sent {
+        assert!(since.elapsed() < PATIENCE, "{got} of {sent} bytes arrived");
         let taken = pair.b.try_receive(unread, &mut room).unwrap();
         assert_eq!(room[..taken], data[got..got + taken]);
         got += taken;

@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::hosts::{
-    Host, LENGTHS, crowd, exchange, frame, mac, name, receive, segment, send, spec, unicast, wait,
-    wait_counter, wait_state,
+    Host, LENGTHS, accept, crowd, dial, exchange, frame, is_closed, mac, name, receive, segment,
+    send, spec, unicast, wait, wait_counter, wait_state,
 };
 use causeway_model::LinkState;
 use causeway_model::commands::links;
@@ -154,18 +154,18 @@ fn links_share_a_listener_and_a_connection_that_answers_is_not_replaced() {
     b.link(listens("to-c", at(34), "127.0.0.77")).unwrap();
     let error = b.link(listens("to-d", at(34), "127.0.0.1")).unwrap_err().to_string();
     assert!(error.contains("to-a") && error.contains("127.0.0.1"), "{error}");
-    let mut old = TcpStream::connect(at(34)).unwrap();
+    let mut old = dial(at(34));
     old.write_all(&framed(&unicast(7, 2, 60))).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
     assert_eq!(b.link_view("to-c").state, LinkState::Down);
     // Any user of the peer's host could open this connection.
-    let mut other = TcpStream::connect(at(34)).unwrap();
+    let mut other = dial(at(34));
     assert_eq!(other.read(&mut [0]).unwrap(), 0, "closed");
     old.write_all(&framed(&unicast(7, 2, 65))).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 65));
     assert_eq!(b.link_view("to-a").ups_total, 1);
     drop(old);
-    let mut new = TcpStream::connect(at(34)).unwrap();
+    let mut new = dial(at(34));
     new.write_all(&framed(&unicast(7, 2, 70))).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 70));
     assert_eq!(b.link_view("to-a").ups_total, 2);
@@ -182,10 +182,9 @@ fn hostile_connections_from_elsewhere_are_closed_and_counted() {
     let (a, b) = (Host::new(), Host::new());
     let mut two = b.port(2, "red");
     b.link(listens("to-a", at(35), "127.0.0.99")).unwrap();
-    let mut stranger = TcpStream::connect(at(35)).unwrap();
+    let mut stranger = dial(at(35));
     let _ = stranger.write_all(&framed(&unicast(7, 2, 60)));
-    let closed = stranger.read(&mut [0]);
-    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    assert!(is_closed(&mut stranger));
     assert_eq!(b.link_counter("to-a", "socket_drop_unknown_peer_total"), 1);
     assert_eq!(b.link_view("to-a").state, LinkState::Down);
     a.link(connects("to-b", at(35))).unwrap();
@@ -204,7 +203,7 @@ fn hostile_bytes_on_a_stream_cost_the_connection_and_nothing_else() {
     let more = [&b"et"[..], &65_558_u32.to_le_bytes()].concat();
     let short = [&b"et"[..], &13_u32.to_le_bytes()].concat();
     for (number, bad) in [&b"GET / HTTP/1.1\r\n\r\n"[..], &long, &more, &short].iter().enumerate() {
-        let mut peer = TcpStream::connect(at(36)).unwrap();
+        let mut peer = dial(at(36));
         // Frames before the fault count, in pieces of any size.
         for byte in framed(&good) {
             peer.write_all(&[byte]).unwrap();
@@ -212,17 +211,16 @@ fn hostile_bytes_on_a_stream_cost_the_connection_and_nothing_else() {
         assert_eq!(receive(&mut two).1, good);
         peer.write_all(bad).unwrap();
         wait_counter(&b, "to-a", "drop_out_of_step_total", number as u64 + 1);
-        let closed = peer.read(&mut [0]);
-        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+        assert!(is_closed(&mut peer));
         assert_eq!(b.link_view("to-a").state, LinkState::Down);
     }
     // Half a frame, and then no more bytes.
-    let mut peer = TcpStream::connect(at(36)).unwrap();
+    let mut peer = dial(at(36));
     peer.write_all(&framed(&good)[..30]).unwrap();
     drop(peer);
     let closed = || b.link_view("to-a").reason.contains("closed the connection");
     wait(closed, || format!("{:?}", b.link_view("to-a")));
-    let mut peer = TcpStream::connect(at(36)).unwrap();
+    let mut peer = dial(at(36));
     peer.write_all(&framed(&good)).unwrap();
     assert_eq!(receive(&mut two).1, good);
     assert_eq!(b.link_counter("to-a", "receive_packets_total"), 5);
@@ -235,7 +233,7 @@ fn hostile_readers_that_do_not_read_cost_frames_and_no_memory() {
     let mut four = a.port(4, "red");
     let listener = TcpListener::bind(at(37)).unwrap();
     a.link(connects("to-b", at(37))).unwrap();
-    let (mut peer, _) = listener.accept().unwrap();
+    let mut peer = accept(&listener);
     wait_state(&a, "to-b", LinkState::Up);
     let all = frame([0xff; 6], mac(1), 1514);
     let full = || a.link_counter("to-b", "drop_no_room_total") > 100;
@@ -249,7 +247,6 @@ fn hostile_readers_that_do_not_read_cost_frames_and_no_memory() {
         assert!(sent < 100_000, "what waits has no bound: {:?}", a.link_view("to-b"));
     }
     // The peer reads again: it receives whole frames, and the link continues.
-    peer.set_nonblocking(false).unwrap();
     let sent = a.link_counter("to-b", "transmit_packets_total");
     let mut bytes = vec![0; 6 + 1514];
     for _ in 0..sent {

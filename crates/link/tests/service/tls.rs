@@ -1,12 +1,12 @@
 //! Hosts joined by links over TLS, and peers that are refused.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::hosts::{
-    Host, LENGTHS, crowd, exchange, is_silent, receive, send, spec, unicast, wait, wait_up,
+    Host, LENGTHS, crowd, dial, exchange, is_silent, receive, send, spec, unicast, wait, wait_up,
 };
 use causeway_model::LinkState;
 use causeway_model::{LinkKind, LinkSpec, StreamSpec, TlsSpec};
@@ -223,19 +223,19 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
         .with_no_client_auth();
     let name = "b.example".try_into().unwrap();
     let tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut nameless = rustls::StreamOwned::new(tls, TcpStream::connect(at(48)).unwrap());
+    let mut nameless = rustls::StreamOwned::new(tls, dial(at(48)));
     let _ = nameless.write_all(b"et\x0e\0\0\0fourteen bytes");
     let answer = nameless.read(&mut [0]).unwrap_err();
     assert!(answer.to_string().contains("CertificateRequired"), "{answer}");
     wait_reason(&b, "to-a", "the peer sent no certificate");
     // Frames without TLS.
-    let mut bare = TcpStream::connect(at(48)).unwrap();
+    let mut bare = dial(at(48));
     bare.write_all(&[b"et\x3c\0\0\0", &unicast(1, 2, 60)[..]].concat()).unwrap();
     // An alert, or a reset if the reset was faster.
     let _ = bare.read_to_end(&mut Vec::new());
     wait_reason(&b, "to-a", "TLS messages are invalid");
     // A silent connection does not block other connections.
-    let _silent = TcpStream::connect(at(48)).unwrap();
+    let _silent = dial(at(48));
     let a = Host::new();
     let of_a = files(&a, "a.example", &ca, &ca, false);
     let mut one = a.port(1, "red");
@@ -246,7 +246,7 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
     send(&mut one, &there);
     assert_eq!(receive(&mut two).1, there);
     // A new connection does not end the peer's connection.
-    let mut knocks = TcpStream::connect(at(48)).unwrap();
+    let mut knocks = dial(at(48));
     knocks.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let _ = knocks.read_to_end(&mut Vec::new());
     send(&mut one, &there);
@@ -280,10 +280,10 @@ fn hostile_connections_take_nothing_from_one_that_is_under_way() {
     let of_b = files(&b, "b.example", &ca, &ca, false);
     b.link(link("to-a", 51, true, "a.example", &of_b)).unwrap();
     let mut tls = client(&ca);
-    let mut socket = TcpStream::connect(at(51)).unwrap();
+    let mut socket = dial(at(51));
     // Its first message: the handshake has begun.
     tls.write_tls(&mut socket).unwrap();
-    let mut knocks = TcpStream::connect(at(51)).unwrap();
+    let mut knocks = dial(at(51));
     knocks.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let _ = knocks.read_to_end(&mut Vec::new());
     wait_reason(&b, "to-a", "TLS messages are invalid");
@@ -299,7 +299,7 @@ fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
     let of_b = files(&b, "b.example", &ca, &ca, false);
     b.link(link("to-a", 50, true, "a.example", &of_b)).unwrap();
     let tls = client(&ca);
-    let mut peer = rustls::StreamOwned::new(tls, TcpStream::connect(at(50)).unwrap());
+    let mut peer = rustls::StreamOwned::new(tls, dial(at(50)));
     peer.write_all(&[b"et\x3c\0\0\0", &unicast(7, 2, 60)[..]].concat()).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
     let back = unicast(2, 7, 1514);

@@ -3,6 +3,7 @@
 
 pub mod raw;
 
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,28 @@ use causeway_testing::folder::Folder;
 use causeway_wire::vsock::{Header, Op, Type};
 
 pub use causeway_testing::wait::{PATIENCE, wait};
+
+/// Accepts a connection of the daemon, within [`PATIENCE`]; reads and writes have that limit too.
+pub fn accept(listener: &UnixListener) -> UnixStream {
+    let mut stream = None;
+    listener.set_nonblocking(true).unwrap();
+    wait(
+        || {
+            stream = listener.accept().ok();
+            stream.is_some()
+        },
+        || "the daemon does not connect".into(),
+    );
+    limited(stream.unwrap().0)
+}
+
+/// Returns the stream with a limit of [`PATIENCE`] for reads and writes.
+pub fn limited(stream: UnixStream) -> UnixStream {
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
 
 pub struct Rig {
     pub handle: Handle,

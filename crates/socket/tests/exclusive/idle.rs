@@ -76,7 +76,7 @@ fn with_processes(rig: &Rig) {
     let mut connect = |port| {
         send(&mut guest, &packet((5, port), (2, 9), Op::Request, 0), &[]);
         assert_eq!(next_op(&mut guest), Op::Response);
-        listener.accept().unwrap().0
+        accept(&listener)
     };
     let [mut full, first, last] = [1, 2, 3].map(&mut connect);
     full.set_nonblocking(true).unwrap();

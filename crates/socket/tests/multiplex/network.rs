@@ -100,8 +100,9 @@ impl World {
 
     fn send(&mut self) {
         for host in 0..2 {
-            let mut out = Vec::new();
+            let (mut out, before) = (Vec::new(), self.datagrams);
             while self.hosts[host].transmit(self.now, self.longest, &mut out) {
+                assert!(self.datagrams - before < 100_000, "host {host} sends without end");
                 assert!(out.len() <= self.longest, "{} bytes", out.len());
                 self.datagrams += 1;
                 self.throw(1 - host, out.clone());
@@ -139,11 +140,19 @@ impl World {
     /// Steps until `done`, at most `seconds` of the sessions' time.
     pub fn run(&mut self, seconds: u64, mut done: impl FnMut(&mut Self) -> bool) {
         let until = self.now + seconds * 1_000_000_000;
+        let (mut last, mut steps) = (self.now, 0);
         while !done(self) {
             if !self.step() {
                 // Nothing is under way until the caller sends more.
                 self.now += 1_000_000;
             }
+            steps = if self.now == last { steps + 1 } else { 0 };
+            last = self.now;
+            assert!(
+                steps < 100_000,
+                "time stands still: {:?}",
+                self.hosts.each_ref().map(PeerSession::deadline_ns)
+            );
             assert!(
                 self.now < until,
                 "not done after {seconds} s: {:?} {:?}",

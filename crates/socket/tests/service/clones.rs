@@ -125,7 +125,7 @@ fn clone_and_host_processes_connect_both_ways() {
     let mut a = Sockets::new(clone(&rig, 10));
     let listener = std::os::unix::net::UnixListener::bind(rig.path("red-10.host_80")).unwrap();
     let id = a.connect(Type::Stream, 2, 80, PATIENCE).unwrap();
-    let (mut process, _) = listener.accept().unwrap();
+    let mut process = accept(&listener);
     a.send(id, b"ping", PATIENCE).unwrap();
     let mut bytes = [0; 4];
     process.read_exact(&mut bytes).unwrap();
@@ -134,7 +134,8 @@ fn clone_and_host_processes_connect_both_ways() {
     a.receive(id, &mut bytes, PATIENCE).unwrap();
     assert_eq!(&bytes, b"pong");
     a.listen(Type::Stream, 22);
-    let mut process = std::os::unix::net::UnixStream::connect(rig.path("red-10.host")).unwrap();
+    let process = std::os::unix::net::UnixStream::connect(rig.path("red-10.host")).unwrap();
+    let mut process = limited(process);
     process.write_all(b"CONNECT 22\n").unwrap();
     let id = a.accept(PATIENCE).unwrap();
     a.send(id, b"hello", PATIENCE).unwrap();

@@ -116,7 +116,7 @@ fn guest_to_host_with_a_slow_reader_and_nothing_lost_at_the_end() {
         guest.close(id).unwrap();
         guest
     });
-    let (mut stream, _) = listener.accept().unwrap();
+    let mut stream = accept(&listener);
     let mut got = Vec::new();
     let mut room = [0; 1000];
     loop {
@@ -255,7 +255,7 @@ fn vsock_guest_receives_nothing_after_its_reset_while_a_connection_drains() {
     };
     send_op(&mut guest, Op::Request, &[]);
     assert_eq!(next_op(&mut guest), Op::Response);
-    let (mut stream, _) = listener.accept().unwrap();
+    let mut stream = accept(&listener);
     // As much as the process's socket and the daemon's buffer take.
     let (mut sent, mut advertised, mut data) = (0_u32, 0_u32, Vec::new());
     loop {

@@ -1,5 +1,6 @@
 //! Hosts in one process: each a fabric of its own with ports and links, on a loopback address.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -294,6 +295,41 @@ pub fn segment(payload: usize) -> (Header, Vec<u8>) {
         num_buffers: 0,
     };
     (header, packet)
+}
+
+/// Connects to a link's listener; reads and writes have a limit of [`PATIENCE`].
+pub fn dial(to: SocketAddr) -> TcpStream {
+    limited(TcpStream::connect_timeout(&to, PATIENCE).unwrap())
+}
+
+/// Accepts a link's connection, within [`PATIENCE`]; reads and writes have that limit too.
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    let mut stream = None;
+    listener.set_nonblocking(true).unwrap();
+    wait(
+        || {
+            stream = listener.accept().ok();
+            stream.is_some()
+        },
+        || "the link does not connect".into(),
+    );
+    limited(stream.unwrap().0)
+}
+
+fn limited(stream: TcpStream) -> TcpStream {
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Returns whether a link closes a connection, within [`PATIENCE`], without sending anything.
+pub fn is_closed(stream: &mut TcpStream) -> bool {
+    use std::io::{ErrorKind, Read as _};
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
 }
 
 /// Returns whether no frame is queued now.
