@@ -25,8 +25,9 @@ const SEND: usize = 1;
 pub const CID_FIRST: u64 = 3;
 /// The longest data packet that a guest sends, in bytes.
 const PACKET_BYTES_MAX: u32 = 20_000;
-/// Limit of control packets that wait for room in the ring; further ones are dropped.
-const BACKLOG_MAX: usize = 4096;
+/// Limit of control packets that wait for room in the ring; beyond it, the guest leaves connection
+/// requests unanswered.
+pub const BACKLOG_MAX: usize = 4096;
 
 /// Identifies an end: messages or stream, own port, peer's CID, peer's port.
 type Key = (bool, u32, u64, u32);

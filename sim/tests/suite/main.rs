@@ -2,6 +2,7 @@
 
 mod budget;
 mod checkers;
+mod guest;
 mod letters;
 mod replay;
 mod stage;

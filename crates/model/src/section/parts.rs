@@ -49,13 +49,23 @@ pub struct TableForms {
     pub id: Option<fn(&TableValues) -> Option<String>>,
 }
 
+/// Returns the conflicts between the filled tables of a file.
+pub type FindConflicts = fn(&[TableValues]) -> Vec<TableConflict>;
+
+/// Returns groups of running objects, each with the largest payload that the object carries, in
+/// bytes.
+pub type ReadMtus = fn(Asker<'_>) -> Result<Vec<(Name, u16)>, CommandError>;
+
+/// Adds the counters of a section's objects to those of the daemon.
+pub type AddStats = fn(Asker<'_>, &mut StatsView) -> Result<(), CommandError>;
+
 /// The relations of a section's tables to each other, to other objects and to the host.
 #[derive(Debug, Clone, Copy)]
 pub struct TableRelations {
     /// Returns the objects that a table names.
     pub references: fn(&TableValues) -> Vec<TableReference>,
     /// Returns the conflicts between filled tables of a file: each table has one conflict at most.
-    pub conflicts: Option<fn(&[TableValues]) -> Vec<TableConflict>>,
+    pub conflicts: Option<FindConflicts>,
     /// The MTU that the objects give to the ports of their group.
     pub group_mtu: Option<GroupMtu>,
     /// Returns the files and interfaces of the host that the object of a filled table uses.
@@ -116,7 +126,7 @@ pub struct GroupMtu {
     pub path: PathMtu,
     /// Returns the group of each running object with the largest payload that the object carries, in
     /// bytes.
-    pub running: fn(Asker<'_>) -> Result<Vec<(Name, u16)>, CommandError>,
+    pub running: ReadMtus,
 }
 
 /// A part of the host that an object uses.
@@ -153,7 +163,7 @@ pub struct SectionRequests {
     /// Reads files of the objects again (SIGHUP).
     pub reload: Option<fn(Asker<'_>) -> Result<(), CommandError>>,
     /// Adds the counters of the objects to those of the daemon (`/v1/stats`).
-    pub stats: Option<fn(Asker<'_>, &mut StatsView) -> Result<(), CommandError>>,
+    pub stats: Option<AddStats>,
     /// Closes all objects, at the end of the daemon and before the ports are closed.
     pub close: Option<fn(Asker<'_>)>,
 }
