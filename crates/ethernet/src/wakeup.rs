@@ -125,7 +125,7 @@ mod tests {
             (true, frame(0x8100, &[&[0, 5, 8, 6][..], &arp(1, a, b)].concat())),
         ] {
             assert_eq!(resolves(&frame), Some(wakes), "{frame:02x?}");
-            for len in 0..frame.len().min(20) {
+            for len in 0..14 {
                 assert_ne!(resolves(&frame[..len]), Some(true), "cut off");
             }
         }

@@ -163,14 +163,7 @@ impl Tunnel {
                     let changes = self.health.record_answer(clock.now, reply.time, length);
                     self.report_changes(changes, sink);
                 }
-                record::DELIVERED => {
-                    let report =
-                        Delivered::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
-                    let (sent, came) = (report.sent.into(), report.came.into());
-                    if let Some(lossy) = self.health.record_delivery(clock.now, sent, came) {
-                        self.tx_path.set_lossy(lossy);
-                    }
-                }
+                record::DELIVERED => self.delivered(clock.now, &record, sink)?,
                 record::SEGMENT => {
                     is_traffic |= carries_connections(sink.part(record.body.clone()));
                     self.segment(inner.vni, &record, text.end, sink)?;
@@ -199,6 +192,17 @@ impl Tunnel {
             self.note_received_traffic(clock.now);
         } else if let Some(is_dormant) = is_peer_dormant {
             self.note_peer_on_demand(clock.now, is_dormant, sink);
+        }
+        Ok(())
+    }
+
+    /// Processes a delivery report.
+    fn delivered(&mut self, now: u64, record: &RecordSpan, sink: &Sink) -> Result<(), Refusal> {
+        let body = sink.part(record.body.clone());
+        let report = Delivered::parse(body).map_err(|_| Refusal::Truncated)?;
+        let (sent, came) = (report.sent.into(), report.came.into());
+        if let Some(lossy) = self.health.record_delivery(now, sent, came) {
+            self.tx_path.set_lossy(lossy);
         }
         Ok(())
     }
