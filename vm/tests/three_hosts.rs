@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The title of the summary.
 const SUMMARY: &str = "== Summary";
-/// Time limit of the example: the sum of its waits on the slowest machine.
+/// Time limit of the example, below that of scripts/test.sh for a test program (900 s).
 const LIMIT: Duration = Duration::from_secs(800);
 
 /// The example; ended with its processes on drop.
