@@ -33,6 +33,10 @@ pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(5);
 pub const PROGRAM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Most bytes of a key file: a key, a line end and blanks. A longer file is an error.
 pub const KEY_FILE_BYTES_MAX: u64 = 256;
+/// Shortest time between two looks of `cluster watch`, in seconds. An option below it is refused.
+pub const CLUSTER_WATCH_S_MIN: f64 = 0.1;
+/// Longest time between two looks of `cluster watch`, in seconds. An option above it is refused.
+pub const CLUSTER_WATCH_S_MAX: f64 = 60.0;
 /// Shortest time between two samples of `top`, in seconds. An option below it is refused; a key
 /// stops at it.
 pub const TOP_INTERVAL_S_MIN: f64 = 0.1;

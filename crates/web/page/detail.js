@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { bitRate, count, endName, many, microseconds, rate, reason, shortRate, size } from "./format.js";
-import { linkState, portState, portWord } from "./graph.js";
+import { hostState, linkState, portState, portWord } from "./graph.js";
 
 // Shows the object of this key in an element; hides the element if there is none.
 export function showDetail(parent, daemon, selected, close) {
@@ -86,12 +86,15 @@ function nics(daemon, way) {
 
 function peer(daemon, name) {
   const links = daemon.ways.filter((each) => each.peer === name);
-  if (!links.length) return null;
+  const member = daemon.members.get(name);
+  if (!links.length && !member) return null;
   const down = links.filter((each) => each.state === "down").length;
   return {
-    title: name, state: down ? "down" : "up", stateText: down ? `${down} of ${many(links.length, "link")} down` : `${many(links.length, "link")} up`, notes: [],
-    facts: [], rows: links.slice(0, 30).map((each) => [each.name, each.nics ? `${each.group}, ${many(each.nics.length, "NIC")}` : `${each.group}, ${linkState(each)}, → ${bitRate(each.rates?.sent_bytes)} ← ${bitRate(each.rates?.received_bytes)}`]),
-    command: "causeway link list",
+    title: name, state: member ? hostState(member, links) : down ? "down" : "up",
+    stateText: member && (member.state !== "seen" || !links.length) ? member.state : down ? `${down} of ${many(links.length, "link")} down` : `${many(links.length, "link")} up`,
+    notes: [member?.reason].filter(Boolean),
+    facts: member ? [["Site", daemon.cluster.site], ["Lease", member.state === "seen" ? "alive" : null], ["Endpoint", member.endpoint], ["Groups", member.groups.join(", ")], ["Addresses", count(member.addresses)]] : [], rows: links.slice(0, 30).map((each) => [each.name, each.nics ? `${each.group}, ${many(each.nics.length, "NIC")}` : `${each.group}, ${linkState(each)}, → ${bitRate(each.rates?.sent_bytes)} ← ${bitRate(each.rates?.received_bytes)}`]),
+    command: member ? "causeway cluster hosts" : "causeway link list",
   };
 }
 

@@ -145,7 +145,7 @@ export class Graph {
 
   updateHost(node, host) {
     const down = host.links.filter((link) => link.state === "down").length;
-    const state = down === host.links.length ? "down" : down ? "part" : "up";
+    const state = hostState(host.member, host.links);
     set(node, "class", `box host ${state}${this.selected === `peer ${host.name}` ? " selected" : ""}`);
     set(node, "transform", `translate(${host.x},${host.y})`);
     set(node.back, "width", host.width);
@@ -155,11 +155,29 @@ export class Graph {
     text(node.name, fit(host.name, host.width - 34, 600, 12.5));
     const known = host.links.some((link) => link.rates), isNic = host.links.every((link) => link.nics);
     const bytes = host.links.reduce((sum, link) => sum + (link.rates?.sent_bytes ?? 0) + (link.rates?.received_bytes ?? 0), 0);
-    const line = down ? (host.links.length === 1 ? (host.links[0].nics ? "silent" : "link down") : `${down} of ${host.links.length} links down`) : isNic ? "MX NICs" : `${many(host.links.length, "link")} · ${bitRate(known ? bytes : null)}`;
+    const line = host.member ? memberLine(host.member, host.links) : down ? (host.links.length === 1 ? (host.links[0].nics ? "silent" : "link down") : `${down} of ${host.links.length} links down`) : isNic ? "MX NICs" : `${many(host.links.length, "link")} · ${bitRate(known ? bytes : null)}`;
     text(node.line, fit(line, host.width - 34, 400, 11));
     text(node.hint, `host ${host.name}: ${line}`);
     set(node, "aria-label", `host ${host.name}: ${line}`);
   }
+}
+
+// Returns the state of another host as a class: of its links, and of its lease if it is of the cluster.
+export function hostState(member, links) {
+  const down = links.filter((link) => link.state === "down").length;
+  if (member?.state === "evicted" || links.length && down === links.length) return "down";
+  if (down || member?.state === "unseen") return "part";
+  return "up";
+}
+
+// Returns the state of a host of the cluster in words: its lease if it has none, and else its links.
+function memberLine(member, links) {
+  if (member.state === "evicted") return "evicted";
+  const down = links.filter((link) => link.state === "down").length;
+  const addresses = `${member.addresses} addr.`;
+  if (member.state === "unseen") return down ? "unseen · link down" : `unseen · ${addresses}`;
+  if (down) return links.length === 1 ? `link down · ${addresses}` : `${down} of ${links.length} links down`;
+  return links.length ? `${many(links.length, "link")} · ${addresses}` : `no link · ${addresses}`;
 }
 
 // Shapes of states, so that colour is not the only sign: filled, half, hollow circle, square, triangle.

@@ -10,6 +10,7 @@ export const OPEN_MAX = 16;
 const SHOWN = 12;
 const CARDS_MAX = 60;
 const EDGES_MAX = 80;
+const HOSTS_MAX = 40;
 const GAP = 16;
 const HEAD = 38;
 const ROW = 44;
@@ -26,7 +27,10 @@ export function layout(daemon, width, open) {
   groups.sort((a, b) => b.urgent - a.urgent || byName(a.name, b.name));
   const shown = groups.slice(0, CARDS_MAX);
   shown.sort((a, b) => byName(a.name, b.name));
-  const names = [...new Set(daemon.ways.map((link) => link.peer))].sort(byName);
+  const linked = new Set(daemon.ways.map((link) => link.peer));
+  // Of a large cluster, hosts without links are in the table only.
+  const others = [...daemon.members.keys()].filter((name) => !linked.has(name)).sort(byName).slice(0, Math.max(0, HOSTS_MAX - linked.size));
+  const names = [...linked, ...others].sort(byName);
   const isNarrow = width < 640;
   const gutter = names.length ? (isNarrow ? 22 : GUTTER) : 0;
   const frame = width - (names.length ? gutter + (isNarrow ? 0 : HOST) : 0);
@@ -169,7 +173,7 @@ function placeHosts(daemon, names, { isNarrow, frame, frameHeight, gutter, width
     const place = isNarrow
       ? { x: 0.5, y: frameHeight + 30 + at * step, width: wide }
       : { x: frame + gutter, y: FRAME_HEAD + at * step, width: HOST - 1 };
-    return { key: name, name, links, height: HOST_BOX, isBelow: isNarrow, ...place };
+    return { key: name, name, links, member: daemon.members.get(name), height: HOST_BOX, isBelow: isNarrow, ...place };
   });
 }
 

@@ -1,4 +1,5 @@
-// Completes a state for the page: problems of ports, and NICs of other hosts as ways beside the links.
+// Completes a state for the page: problems of ports, hosts of the cluster, and NICs of other hosts as
+// ways beside the links.
 
 // Marks ports with problems, and adds `ways`: the links, and one way for the NICs of a host that NICs
 // (ports of kind mx) of a group know. Pairs of endpoints become traffic with such a way.
@@ -13,6 +14,11 @@ export function complete(daemon) {
     way.nics.push(nic);
     ways.set(`${nic.group} ${name}`, way);
   }
+  // A link of the cluster leads to a host by its name, and not by its address.
+  const members = new Map((daemon.cluster?.hosts ?? []).map((member) => [member.name, member]));
+  const owners = new Map([...members.values()].flatMap((member) => member.links.map((link) => [link, member.name])));
+  for (const link of daemon.links) link.peer = owners.get(link.name) ?? link.peer;
+  daemon.members = members;
   daemon.ways = [...daemon.links, ...ways.values()];
   for (const nic of daemon.nics) {
     if (nic.state !== "answers" && nic.pairs === 0) continue;

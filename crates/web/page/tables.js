@@ -15,6 +15,9 @@ const received = number("Received", (row) => row.rates?.received_bytes ?? null, 
 // Of AF_VSOCK and MX the connections are known, and not the rates of each.
 const isCounted = (talk) => talk.kind === "vsock" || talk.kind === "mx";
 
+// Classes of the states of hosts of the cluster.
+const MEMBER_STATES = { seen: "up", unseen: "part", evicted: "down" };
+
 const TABLES = [
   {
     id: "ports", title: "Ports", rows: (daemon) => daemon.ports, key: (port) => `port ${port.name}`, sort: 0,
@@ -31,6 +34,14 @@ const TABLES = [
       { ...word("State", (link) => linkState(link)), isState: true },
       number("RTT", (link) => link.rtt_us ?? null, (value) => value === null ? "–" : microseconds(value)),
       number("Loss", (link) => link.loss_percent ?? null, (value) => value === null ? "–" : `${value} %`), sent, received,
+    ],
+  },
+  {
+    id: "hosts", title: "Hosts", rows: (daemon) => daemon.cluster?.hosts ?? [], key: (host) => `peer ${host.name}`, sort: 0,
+    columns: [
+      word("Host", (host) => host.name), { ...word("State", (host) => MEMBER_STATES[host.state], (host) => host.state), isState: true },
+      number("Links", (host) => host.links.length, count), number("Addresses", (host) => host.addresses, count),
+      word("Groups", (host) => host.groups.join(", ")),
     ],
   },
   {
@@ -105,7 +116,9 @@ export class Tables {
   move(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const at = (TABLES.indexOf(this.current) + step + TABLES.length) % TABLES.length;
+    let at = TABLES.indexOf(this.current);
+    do at = (at + step + TABLES.length) % TABLES.length;
+    while (this.tabs[at].hidden);
     this.choose(TABLES[at].id);
     this.tabs[at].focus();
   }
@@ -120,6 +133,8 @@ export class Tables {
 
   draw() {
     if (!this.daemon) return;
+    // Without a cluster there is no table of its hosts.
+    TABLES.forEach((one, at) => set(this.tabs[at], "hidden", one.id === "hosts" && !this.daemon.cluster));
     TABLES.forEach((one, at) => text(this.tabs[at].lastChild, count(one.rows(this.daemon).length)));
     const table = this.current, sort = this.sort.get(table.id), { columns } = table;
     this.heads.forEach((head, at) => set(head, "aria-sort", at === sort.column ? (sort.isDown ? "descending" : "ascending") : null));
@@ -163,7 +178,7 @@ export class Tables {
 }
 
 const EMPTY = {
-  ports: "No ports.", links: "No links to other hosts.", traffic: "No traffic in the last seconds.",
+  ports: "No ports.", links: "No links to other hosts.", hosts: "This host is in no cluster.", traffic: "No traffic in the last seconds.",
   drops: "Nothing was dropped or rejected.", threads: "No dispatchers.",
 };
 

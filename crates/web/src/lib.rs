@@ -24,7 +24,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`source`] | the interface to the daemon, implemented by the caller |
-//! | `sample`, `rates`, `talks`, `state` | a sample, and the state that browsers get |
+//! | `sample`, `rates`, `talks`, `cluster`, `state` | a sample, and the state that browsers get |
 //! | `poller` | the thread that samples |
 //! | `hosts`, `site` | the header Host, and the paths |
 //! | [`limits`] | limits |
@@ -77,6 +77,7 @@
     )
 )]
 
+mod cluster;
 mod hosts;
 pub mod limits;
 mod poller;

@@ -33,5 +33,7 @@ pub const CONNECTION_PAGES_MAX: usize = 8;
 pub const TALKS_MAX: usize = 2000;
 /// Most NICs of other hosts that the page gets.
 pub const NICS_MAX: usize = 2000;
+/// Most hosts of a cluster that the page gets.
+pub const HOSTS_MAX: usize = 1_000;
 /// Most names by which browsers may address the server, besides IP addresses and localhost.
 pub const HOST_NAMES_MAX: usize = 64;

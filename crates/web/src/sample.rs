@@ -2,7 +2,7 @@
 //!
 //! A sample is a fixed number of requests, one for each of at most [`TRAFFIC_GROUPS_MAX`] (64)
 //! groups, and at most [`CONNECTION_PAGES_MAX`] (8) pages of connections. Views of links,
-//! dispatchers, peers, traffic and connections that a daemon refuses, because a service or a group
+//! the cluster, dispatchers, peers, traffic and connections that a daemon refuses, because a service or a group
 //! is missing or has no ports, are empty; any other failed request, a refused view of the process,
 //! the ports or the groups included, fails the sample.
 //!
@@ -10,8 +10,8 @@
 //! as the [`ControlSource`] does. The views are not of one moment: the daemon goes on in between.
 
 use causeway_model::{
-    ConnectionPage, ConnectionView, DispatcherView, GroupView, InfoView, PeerView, Textual,
-    TrafficView,
+    ClusterHostView, ClusterView, ConnectionPage, ConnectionView, DispatcherView, GroupView,
+    InfoView, PeerView, Textual, TrafficView,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -34,6 +34,10 @@ pub struct Sample {
     pub dispatchers: Vec<DispatcherView<Textual>>,
     /// The traffic of the first groups.
     pub traffic: Vec<TrafficView<Textual>>,
+    /// The cluster; absent without one.
+    pub cluster: Option<ClusterView>,
+    /// The other hosts of the cluster.
+    pub cluster_hosts: Vec<ClusterHostView>,
     /// NICs of other hosts, as NICs of MX endpoints know them.
     pub peers: Vec<PeerView<Textual>>,
     /// AF_VSOCK connections.
@@ -56,6 +60,12 @@ impl Sample {
         let links: Vec<LinkView> = optional(source, "/v1/links")?.unwrap_or_default();
         let dispatchers = optional(source, "/v1/dispatchers")?.unwrap_or_default();
         let peers = optional(source, "/v1/peers")?.unwrap_or_default();
+        let cluster: Option<ClusterView> = optional(source, "/v1/cluster")?;
+        let cluster = cluster.filter(|cluster| cluster.site.is_some());
+        let cluster_hosts = match &cluster {
+            Some(_) => optional(source, "/v1/cluster/hosts")?.unwrap_or_default(),
+            None => Vec::new(),
+        };
         let mut traffic = Vec::new();
         for group in groups.iter().take(TRAFFIC_GROUPS_MAX) {
             // A group without ports, or one that was deleted meanwhile, has no traffic.
@@ -70,6 +80,8 @@ impl Sample {
             links,
             dispatchers,
             traffic,
+            cluster,
+            cluster_hosts,
             peers,
             connections,
             has_more_connections,

@@ -17,6 +17,7 @@ use causeway_model::port::vm_name;
 use causeway_model::{DispatcherView, GroupView, PeerView, ShardView, Textual};
 use serde::Serialize;
 
+use crate::cluster::{self, Cluster};
 use crate::limits::NICS_MAX;
 use crate::rates::{self, Counters, Drops, Rates};
 use crate::sample::Sample;
@@ -62,6 +63,9 @@ pub struct Daemon {
     pub talks: Vec<Talk>,
     /// Pairs that are left out.
     pub talks_omitted: usize,
+    /// The cluster; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
     /// NICs of other hosts.
     pub nics: Vec<Nic>,
     /// Number of AF_VSOCK connections in the sample.
@@ -196,14 +200,21 @@ impl Daemon {
             links: sample.links.iter().map(|view| link(view, &period)).collect(),
             talks,
             talks_omitted,
+            cluster: sample.cluster.as_ref().map(|view| Cluster::of(view, &sample.cluster_hosts)),
             nics: sample.peers.iter().take(NICS_MAX).map(nic).collect(),
             connections: sample.connections.len(),
             has_more_connections: sample.has_more_connections,
             groups_unmeasured: sample.groups.len().saturating_sub(sample.traffic.len()),
             dispatchers: sample.dispatchers.iter().map(dispatcher).collect(),
-            findings: sample.findings.clone(),
+            findings: findings(sample),
         }
     }
+}
+
+/// Returns the problems of a sample, with those of the cluster.
+fn findings(sample: &Sample) -> Vec<Finding> {
+    let cluster = sample.cluster.as_ref().map(cluster::findings).unwrap_or_default();
+    cluster.into_iter().chain(sample.findings.iter().cloned()).collect()
 }
 
 /// The time over which rates are measured, with the counters at its begin.

@@ -35,7 +35,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
 pub use capture::{CaptureArgs, CaptureConditions};
-pub use cluster::ClusterVerb;
+pub use cluster::{ClusterVerb, ClusterWatchArgs};
 pub use connections::{ConnectionList, ConnectionVerb};
 pub use delete::DeleteOptions;
 pub use doctor::DoctorArgs;
@@ -230,8 +230,8 @@ Examples:
     /// Cluster: the other hosts of the site, which this host finds through etcd
     #[command(
         subcommand,
-        after_help = "Verbs of causeway-directory(8), the program that connects to etcd, work here too: join, group, \
-                      evict, readmit, release, export, import."
+        after_help = "Verbs of causeway-directory(8), the program that connects to etcd, work here too: init, token, \
+                      join, group, evict, readmit, release, export, import. Each has --help."
     )]
     Cluster(ClusterVerb),
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know

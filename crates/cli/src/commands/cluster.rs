@@ -1,6 +1,6 @@
 //! `causeway cluster`: the site of this host, as the daemon knows it from `causeway-directory`.
 //!
-//! The verbs of this program only read, from `/v1/cluster`. Other verbs (`join`, `group`, `evict`) are
+//! The verbs of this program only read, from `/v1/cluster`. Other verbs (`init`, `token`, `join`, `group`, `evict`) are
 //! those of `causeway-directory`, the only program that connects to etcd, which replaces this process. A daemon without a
 //! cluster shows the state `no-process` and empty lists. `commands::run` is the caller.
 
@@ -8,13 +8,15 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use causeway_model::{ClusterHostView, ClusterView, RemoteAddress};
+use causeway_model::{ClusterHostView, ClusterView, Name, RemoteAddress};
 
 use super::CommandContext;
 use crate::args::ClusterVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, duration, pairs};
+
+mod watch;
 
 /// The program that connects to etcd.
 const DIRECTORY: &str = "causeway-directory";
@@ -34,6 +36,7 @@ pub fn run(cx: &CommandContext, verb: ClusterVerb) -> Result<()> {
             let value = cx.client.get("/v1/cluster/addresses")?;
             cx.show(&value, |value| Ok(addresses(&view::<Vec<RemoteAddress>>(value)?)))
         }
+        ClusterVerb::Watch(args) => watch::run(cx, &args),
         ClusterVerb::Directory(words) => Err(replace_process(&words)),
     }
 }
@@ -50,15 +53,15 @@ fn replace_process(words: &[OsString]) -> Error {
 
 /// Returns the state, a line for each value; counters of 0 are omitted.
 fn status(cluster: &ClusterView) -> String {
-    let shown = |name: &Option<causeway_model::Name>| {
-        name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
-    };
+    let shown =
+        |name: &Option<Name>| name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let process = &cluster.status;
     let heard = cluster.heard_seconds.map(|seconds| format!("{} ago", duration(seconds)));
     let mut lines = vec![
         ("state", cluster.state.clone()),
         ("reason", cluster.reason.clone()),
         ("alarm", process.alarm.clone()),
+        ("evicted", process.evicted.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")),
         ("site", shown(&cluster.site)),
         ("host", shown(&cluster.host)),
         ("hosts", format!("{} others, {} seen", cluster.hosts, cluster.hosts_seen)),

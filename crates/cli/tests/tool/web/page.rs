@@ -171,6 +171,89 @@ fn page_shows_mx_nics_of_other_hosts() {
     assert_eq!(browser.problems(), Vec::<String>::new());
 }
 
+/// Returns a report of the directory: a host with addresses, an unseen host, and an evicted one.
+fn report(key: &std::path::Path, local: std::net::SocketAddr) -> Value {
+    let member = |id: &str, first: char, groups: Value, seen: bool| {
+        let key = format!("{first}{}=", "A".repeat(42));
+        json!({
+            "id": id, "key": key, "endpoints": ["192.0.2.2:9"], "groups": groups, "seen": seen,
+            "epoch": 1,
+        })
+    };
+    let blue = json!([{"name": "blue", "vni": 7}]);
+    let address = |last: u8| {
+        let address = format!("52:54:00:00:01:{last:02x}");
+        json!({"kind": "mac", "group": "blue", "address": address, "host": "h2", "epoch": 1})
+    };
+    json!({
+        "site": "lab", "host": "h1", "instance": 1, "begin": true, "end": true,
+        "tunnel": {"local": local, "private_key": key},
+        "hosts": [member("h2", 'B', blue, true), member("h3", 'C', json!([]), false)],
+        "addresses": [address(1), address(2), address(3)],
+        "status": {"connected": true, "evicted": ["h4"], "alarm": "an event needs an operator"},
+    })
+}
+
+#[test]
+fn page_shows_the_hosts_of_a_cluster() {
+    let Some(mut browser) = Chromium::start() else { return };
+    let host = Host::start();
+    host.run("group add blue");
+    host.add_vm(1, "blue");
+    let key = host.dir.join("key");
+    host.run(&format!("key generate --out {}", key.display()));
+    let [local] = free_datagram_addresses();
+    let update = report(&key, local);
+    // The daemon reads its groups for a request of the process.
+    let local = json!({ "private_key": key }).to_string();
+    let (status, reply) = send(&host.control, "POST", "/v1/cluster/local", &local);
+    assert_eq!(status, 200, "{reply}");
+    let (status, reply) = send(&host.control, "POST", "/v1/cluster/remote", &update.to_string());
+    assert_eq!(status, 200, "{reply}");
+    let web = Web::start(&host.control, "--interval 1");
+    browser.resize(1280, 800, 1);
+    browser.open(&format!("http://{}/", web.address));
+    browser.wait("document.querySelectorAll('#graph .box.host').length === 3");
+    let labels = "[...document.querySelectorAll('#graph .box.host')].map((box) => box.getAttribute('aria-label'))";
+    // The link is down, because nothing answers, or not open, because nothing uses it.
+    let (_, links) = send(&host.control, "GET", "/v1/links", "");
+    let links = links.as_array().unwrap().len();
+    let of_h2 = if links == 1 { "link down" } else { "no link" };
+    let expected = json!([
+        format!("host h2: {of_h2} · 3 addr."),
+        "host h3: unseen · 0 addr.",
+        "host h4: evicted"
+    ]);
+    assert_eq!(browser.value(labels), expected);
+    assert_eq!(browser.value("document.querySelectorAll('#graph .wire.down').length"), links);
+    let health = browser.value("document.getElementById('health').innerText");
+    assert!(health.to_string().contains("an event needs an operator"), "{health}");
+    browser.value("document.getElementById('tab-hosts').click()");
+    let rows = "[...document.querySelectorAll('#table tbody tr')].map((row) => row.innerText.split('\\t').map((cell) => cell.trim()).slice(0, 4).join(' '))";
+    assert_eq!(
+        browser.value(rows),
+        json!([format!("h2 seen {links} 3"), "h3 unseen 0 0", "h4 evicted 0 0"])
+    );
+    browser
+        .value("document.querySelector('#graph .box.host').dispatchEvent(new MouseEvent('click'))");
+    let detail = browser.value("document.getElementById('detail').innerText").to_string();
+    for part in ["192.0.2.2", "causeway cluster hosts", "lab"] {
+        assert!(detail.contains(part), "{part} not in {detail}");
+    }
+    for (width, height) in [(1280, 800), (390, 1400)] {
+        browser.resize(width, height, 1);
+        browser.wait(
+            "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(true), 50)))",
+        );
+        assert_eq!(browser.value(MISPLACED), json!([]));
+        assert_eq!(browser.value(IS_TOO_WIDE), false);
+    }
+    browser.picture("cluster.png");
+    let state = browser.value("fetch('/api/state').then((reply) => reply.text())").to_string();
+    assert!(!state.contains(&"A".repeat(42)), "keys of hosts are not shown");
+    assert_eq!(browser.problems(), Vec::<String>::new());
+}
+
 #[test]
 fn page_is_used_by_keyboard() {
     let Some(mut browser) = Chromium::start() else { return };
