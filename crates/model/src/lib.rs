@@ -102,9 +102,9 @@ pub use port::{
 pub use route::{MacMatch, ROUTE_FIELDS, RouteEnd, RouteSpec};
 pub use rule::{RULE_FIELDS, RULE_INDEX, RuleAction, RuleSide, RuleSpec};
 pub use section::{
-    GroupMtu, HostNeed, PathMtu, ReferenceTarget, RequestEffect, SectionDefinition, SectionOrder,
-    SectionRequests, TableConflict, TableContext, TableForms, TableLister, TableReader,
-    TableReference, TableRelations, TableValues,
+    ConflictFinder, GroupMtu, HostNeed, MtuLister, PathMtu, ReferenceTarget, RequestEffect,
+    SectionDefinition, SectionOrder, SectionRequests, StatsReader, TableConflict, TableContext,
+    TableForms, TableLister, TableReader, TableReference, TableRelations, TableValues,
 };
 pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};

@@ -73,10 +73,7 @@ const SECTION_WORDS_IN: &[&str] = &["crates/daemon/src/vnet/", "crates/daemon/sr
 pub fn section_faults(path: &str, lines: &str, code: &str) -> Vec<String> {
     let is_test = path.ends_with("tests.rs");
     let is_other = |part: &&str| path.starts_with(*part);
-    if !path.starts_with("crates/daemon/src/")
-        || is_test
-        || SECTION_WORDS_IN.iter().any(|p| is_other(&p))
-    {
+    if !path.starts_with("crates/daemon/src/") || is_test || SECTION_WORDS_IN.iter().any(is_other) {
         return Vec::new();
     }
     let end = lines.find("#[cfg(test)]").unwrap_or(lines.len());

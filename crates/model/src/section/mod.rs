@@ -29,8 +29,9 @@ use crate::schema::{Field, Problem, fill};
 use crate::{Asker, CommandError, ServiceRequest};
 
 pub use parts::{
-    GroupMtu, HostNeed, PathMtu, ReferenceTarget, RequestEffect, SectionRequests, TableConflict,
-    TableContext, TableForms, TableReference, TableRelations, TableValues,
+    ConflictFinder, GroupMtu, HostNeed, MtuLister, PathMtu, ReferenceTarget, RequestEffect,
+    SectionRequests, StatsReader, TableConflict, TableContext, TableForms, TableReference,
+    TableRelations, TableValues,
 };
 
 /// Returns a request about the object of complete values, or all problems of the values.

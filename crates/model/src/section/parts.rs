@@ -23,6 +23,15 @@ pub type TableValues = Map<String, Value>;
 /// not know it.
 pub type PathMtu = fn(&TableValues) -> Option<u16>;
 
+/// Finds conflicts between filled tables of a file.
+pub type ConflictFinder = fn(&[TableValues]) -> Vec<TableConflict>;
+
+/// Lists the group of each running object with the largest payload that the object carries, in bytes.
+pub type MtuLister = fn(Asker<'_>) -> Result<Vec<(Name, u16)>, CommandError>;
+
+/// Adds the counters of objects to those of the daemon.
+pub type StatsReader = fn(Asker<'_>, &mut StatsView) -> Result<(), CommandError>;
+
 /// Values of the daemon that complete a table.
 #[derive(Debug, Clone, Copy)]
 pub struct TableContext<'a> {
@@ -49,23 +58,13 @@ pub struct TableForms {
     pub id: Option<fn(&TableValues) -> Option<String>>,
 }
 
-/// Returns the conflicts between the filled tables of a file.
-pub type FindConflicts = fn(&[TableValues]) -> Vec<TableConflict>;
-
-/// Returns groups of running objects, each with the largest payload that the object carries, in
-/// bytes.
-pub type ReadMtus = fn(Asker<'_>) -> Result<Vec<(Name, u16)>, CommandError>;
-
-/// Adds the counters of a section's objects to those of the daemon.
-pub type AddStats = fn(Asker<'_>, &mut StatsView) -> Result<(), CommandError>;
-
 /// The relations of a section's tables to each other, to other objects and to the host.
 #[derive(Debug, Clone, Copy)]
 pub struct TableRelations {
     /// Returns the objects that a table names.
     pub references: fn(&TableValues) -> Vec<TableReference>,
     /// Returns the conflicts between filled tables of a file: each table has one conflict at most.
-    pub conflicts: Option<FindConflicts>,
+    pub conflicts: Option<ConflictFinder>,
     /// The MTU that the objects give to the ports of their group.
     pub group_mtu: Option<GroupMtu>,
     /// Returns the files and interfaces of the host that the object of a filled table uses.
@@ -126,7 +125,7 @@ pub struct GroupMtu {
     pub path: PathMtu,
     /// Returns the group of each running object with the largest payload that the object carries, in
     /// bytes.
-    pub running: ReadMtus,
+    pub running: MtuLister,
 }
 
 /// A part of the host that an object uses.
@@ -163,7 +162,7 @@ pub struct SectionRequests {
     /// Reads files of the objects again (SIGHUP).
     pub reload: Option<fn(Asker<'_>) -> Result<(), CommandError>>,
     /// Adds the counters of the objects to those of the daemon (`/v1/stats`).
-    pub stats: Option<AddStats>,
+    pub stats: Option<StatsReader>,
     /// Closes all objects, at the end of the daemon and before the ports are closed.
     pub close: Option<fn(Asker<'_>)>,
 }
