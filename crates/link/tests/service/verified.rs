@@ -35,6 +35,7 @@ fn update(host: &Host, own: u8, port: u16) -> ClusterUpdate {
         tunnel: ClusterTunnel {
             local: SocketAddr::from(([127, 0, 0, own], port)),
             private_key: host.path("key"),
+            idle: 0,
         },
         begin: false,
         end: false,
