@@ -33,7 +33,7 @@ impl Members {
         let all = (0..3).map(|member| format!("m{member}={}", url(self.ports[member].1)));
         let mut command = Command::new("etcd");
         command.args(["--name", &format!("m{number}"), "--log-level", "error"]);
-        command.arg("--data-dir").arg(self.folder.join(&format!("m{number}")));
+        command.arg("--data-dir").arg(self.folder.join(format!("m{number}")));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &all.collect::<Vec<_>>().join(",")]);
