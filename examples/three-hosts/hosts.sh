@@ -36,7 +36,7 @@ finish() {
     wait
     umount "$folder"/*/net "$folder"/*/name 2>/dev/null || true
     cd "$folder"
-    [ "$status" != 0 ] || files+=(*.log vm[12].* ping connection last)
+    [ "$status" != 0 ] || files+=(*.log vm[12].* ping connection last .three-hosts)
     rm -rf "${files[@]}"
     [ "$status" = 0 ] || echo "three-hosts: ended with status $status; logs are in $folder" >&2
     exit "$status"

@@ -78,13 +78,12 @@ pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Returns the first [`REASON_CHARS_MAX`] (256) characters of a text of etcd: reasons stand in log
-/// lines and in every update of the daemon.
-fn cut(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(REASON_CHARS_MAX) {
-        text.truncate(end);
-    }
-    text
+/// Returns the first [`REASON_CHARS_MAX`] (256) characters of a text of etcd, with spaces in place
+/// of control characters: reasons stand in log lines, on terminals and in every update of the
+/// daemon.
+fn cut(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(REASON_CHARS_MAX).map(printable).collect()
 }
 
 /// Returns the end of the range of all keys with a prefix.
@@ -266,7 +265,7 @@ impl Etcd {
         if status != 200 {
             let text: ErrorText = serde_json::from_slice(&answer).unwrap_or_default();
             let text = if text.message.is_empty() { text.error } else { text.message };
-            return Err(EtcdError::Refused(at, status, cut(text)));
+            return Err(EtcdError::Refused(at, status, cut(&text)));
         }
         serde_json::from_slice(&answer).map_err(|error| EtcdError::Form(at, error))
     }
@@ -467,7 +466,7 @@ pub fn counted_message(line: &[u8]) -> serde_json::Result<(WatchMessage, i64)> {
             0 => format!("{}{}", at(&value, "/error/message"), at(result, "/cancel_reason")),
             at => format!("the revision was compacted (compacted={at})"),
         };
-        return Ok((WatchMessage::Cancelled(cut(reason)), 0));
+        return Ok((WatchMessage::Cancelled(cut(&reason)), 0));
     }
     let events = at(result, "/events").as_array().map(Vec::as_slice).unwrap_or_default();
     let event = |event: &Value| {

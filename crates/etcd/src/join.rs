@@ -44,35 +44,36 @@ fn failed(path: &Path, error: &impl ToString) -> VerbError {
 /// The host's name is too long, etcd does not answer, a group conflicts, a setting has a character
 /// that the file cannot hold, a file cannot be written, or the service does not start.
 pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbError> {
-    if let Some(host) = join.host.as_ref().filter(|host| host.as_str().len() > HOST_BYTES_MAX) {
-        let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");
-        return Err(VerbError::Conflict(text));
-    }
     let (mut at, mut join) = (at.clone(), join.clone());
     if join.endpoint.is_empty() {
         join.endpoint.push(own_address(&at.etcd)?);
     }
-    let mut admission = None;
+    let mut checked = None;
     if let Some(text) = &join.token {
         let admitted = tokens::check(etcd, &at.site, text, join.host.clone())?;
         at.site = admitted.token.site().clone();
         join.host = Some(admitted.host.clone());
-        admission = Some(admitted);
+        checked = Some(admitted);
     }
-    // A step that fails on this host leaves the token unused.
+    if let Some(host) = join.host.as_ref().filter(|host| host.as_str().len() > HOST_BYTES_MAX) {
+        let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");
+        return Err(VerbError::Conflict(text));
+    }
     let (at, join) = (&at, &join);
     let variables = variables(at, join);
     let text = settings(&variables)?;
     make_key(&join.key)?;
-    if let Some(admission) = admission {
-        tokens::spend(etcd, &admission)?;
-    }
     for (group, vni) in &join.group {
         verbs::add_group(etcd, &at.site, group.clone(), *vni)?;
     }
     let groups = verbs::list_groups(etcd, &at.site)?;
     eprintln!("causeway-directory: etcd answers (site={} groups={groups})", at.site);
-    write_settings(&join.settings, &text)?;
+    let written = NewSettings::write(&join.settings, &text)?;
+    // Behind the steps that may fail on this host: they leave the token unused.
+    if let Some(checked) = checked {
+        tokens::spend(etcd, &checked)?;
+    }
+    written.replace()?;
     eprintln!("causeway-directory: settings written (file={})", join.settings.display());
     if join.no_start {
         return Ok(());
@@ -200,15 +201,36 @@ fn settings(variables: &[(&str, String)]) -> Result<String, VerbError> {
     Ok(text)
 }
 
-/// Replaces the file of settings.
-fn write_settings(path: &Path, text: &str) -> Result<(), VerbError> {
-    let beside = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    };
-    write().map_err(|error| failed(path, &error))
+/// Settings in a file beside that of the service; removed on drop.
+struct NewSettings<'a> {
+    path: &'a Path,
+    beside: PathBuf,
+}
+
+impl<'a> NewSettings<'a> {
+    /// Writes the file beside.
+    fn write(path: &'a Path, text: &str) -> Result<Self, VerbError> {
+        let new = Self { path, beside: path.with_extension("new") };
+        let write = || -> std::io::Result<()> {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o644);
+            let mut file = options.open(&new.beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(|error| failed(path, &error))?;
+        Ok(new)
+    }
+
+    /// Replaces the file of the service.
+    fn replace(self) -> Result<(), VerbError> {
+        std::fs::rename(&self.beside, self.path).map_err(|error| failed(self.path, &error))
+    }
+}
+
+impl Drop for NewSettings<'_> {
+    fn drop(&mut self) {
+        // Not there after the replacement.
+        let _ = std::fs::remove_file(&self.beside);
+    }
 }

@@ -83,9 +83,9 @@ pub fn delete(etcd: &mut Etcd, site: &Name, id: &str) -> Result<(), VerbError> {
     Err(VerbError::NotFound(format!("token {id:?}")))
 }
 
-/// A host that a token admits.
+/// A token that admits a host, and is not used yet.
 #[derive(Debug)]
-pub struct Admission {
+pub struct CheckedToken {
     /// The token.
     pub token: JoinToken,
     /// The host.
@@ -104,7 +104,7 @@ pub fn check(
     site: &Name,
     text: &str,
     host: Option<Name>,
-) -> Result<Admission, VerbError> {
+) -> Result<CheckedToken, VerbError> {
     let token = match text.trim().parse::<JoinToken>() {
         Ok(token) => token,
         Err(refusal) => return Err(refused(etcd, site, refusal)),
@@ -122,7 +122,7 @@ fn admission(
     etcd: &mut Etcd,
     token: &JoinToken,
     host: Option<Name>,
-) -> Result<Admission, VerbError> {
+) -> Result<CheckedToken, VerbError> {
     if etcd.get(&key::site_path(token.site()))?.is_none() {
         return Err(TokenRefusal::Site(token.site().clone()).into());
     }
@@ -134,15 +134,15 @@ fn admission(
     let host = host.or_else(|| record.host.clone()).map_or_else(host_name, Ok)?;
     let is_expired = etcd.time_left(record.lease)? <= TOKEN_KEPT_SECONDS;
     let used = token.check(&record, &host, is_expired)?;
-    Ok(Admission { token: token.clone(), host, used: (used, revision) })
+    Ok(CheckedToken { token: token.clone(), host, used: (used, revision) })
 }
 
-/// Marks the token of an admission as used, by a transaction.
+/// Marks a checked token as used, by a transaction.
 ///
 /// # Errors
 /// The token was used or deleted since the check, or etcd does not answer or refuses.
-pub fn spend(etcd: &mut Etcd, admission: &Admission) -> Result<(), VerbError> {
-    let Admission { token, used: (used, revision), .. } = admission;
+pub fn spend(etcd: &mut Etcd, checked: &CheckedToken) -> Result<(), VerbError> {
+    let CheckedToken { token, used: (used, revision), .. } = checked;
     match etcd.replace(token.path(), *revision, Some(&used.write()), Some(used.lease))? {
         WriteOutcome::Done(_) => Ok(()),
         WriteOutcome::Failed(_) => Err(refused(etcd, token.site(), TokenRefusal::Raced)),

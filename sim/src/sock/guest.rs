@@ -407,21 +407,3 @@ fn room(direction: Direction, header: &Header) -> Event {
         buffer: header.buf_alloc,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn guest_advertises_credit_in_queued_packets_only() {
-        let mut guest = Guest::new(Place { stage: 0, guest: 0 });
-        let mut tape = Tape::new(false, true);
-        for port in 0..=BACKLOG_MAX as u32 {
-            guest.connect(1, port, false, 4096, &mut tape);
-        }
-        let (_, _, events, _) = tape.close();
-        let is_credit = |event: &&Event| matches!(event, Event::CreditAdvertised { .. });
-        assert_eq!(guest.backlog.len(), BACKLOG_MAX);
-        assert_eq!(events.iter().filter(is_credit).count(), BACKLOG_MAX);
-    }
-}

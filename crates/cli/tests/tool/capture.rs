@@ -30,7 +30,7 @@ struct Host {
 
 impl Host {
     fn start() -> Self {
-        let fabric = Fabric::start(&[causeway_ethernet::SERVICE], Options::default()).unwrap();
+        let fabric = Fabric::start(SERVICES, Options::default()).unwrap();
         let host = Self { control: serve(Arc::new(fabric.handle())), _fabric: fabric };
         for words in [
             "group add blue",

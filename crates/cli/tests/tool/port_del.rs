@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use crate::common::serve;
 use causeway_attach::native::{NetOptions, NetPort};
+use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
 
 #[test]
 fn port_del_of_a_running_guest_asks_on_a_terminal_only() {
-    let fabric = Fabric::start(&[causeway_ethernet::SERVICE], Options::default()).unwrap();
+    let fabric = Fabric::start(SERVICES, Options::default()).unwrap();
     let control = serve(Arc::new(fabric.handle()));
     let causeway = |words: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));

@@ -344,10 +344,15 @@ impl Cluster {
 
     /// Returns the views of the other hosts.
     fn host_views(&self) -> Vec<ClusterHostView> {
+        let mut addresses: BTreeMap<&Name, usize> = BTreeMap::new();
+        for (host, _) in self.addresses.values() {
+            let count = addresses.entry(host).or_default();
+            *count = count.saturating_add(1);
+        }
         let view = |known: &RemoteHost| ClusterHostView {
             host: known.host.clone(),
             links: known.links.values().cloned().collect(),
-            addresses: self.addresses.values().filter(|(at, _)| *at == known.host.id).count(),
+            addresses: addresses.get(&known.host.id).copied().unwrap_or(0),
             reason: known.reason.clone(),
         };
         self.hosts.values().map(view).collect()
