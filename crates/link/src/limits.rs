@@ -60,6 +60,10 @@ pub const FRAGMENTED_SPARE_MAX: usize = 4;
 /// Time after which an incomplete frame is dropped, counted as `Incomplete`; 1 s.
 pub const FRAGMENTED_NS_MAX: u64 = 1_000_000_000;
 
+/// Time between the end of an on-demand tunnel's session and its own next handshake, at least:
+/// 100 ms. Frames wait meanwhile.
+pub const WAKE_PAUSE_NS: u64 = 100_000_000;
+
 /// Age of a session at which its initiator begins a new handshake; 2 min.
 pub const REKEY_NS: u64 = 120_000_000_000;
 /// Additional time after which the responder begins it instead; 15 s.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{ControlSocket, Dir, serve};
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
+use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -31,7 +31,7 @@ use causeway_wire::tunnel::record;
 use super::keepalive::record_of;
 use super::{SessionSlot, Tunnel, TunnelConfig};
 use crate::event::EventKind;
-use crate::limits::{LINGER_NS, REKEY_LATE_NS, WAKE_NS_MAX};
+use crate::limits::{LINGER_NS, REKEY_LATE_NS, REKEY_NS, WAKE_NS_MAX, WAKE_PAUSE_NS};
 use crate::pack::{Batch, Packer};
 use crate::reassembly::Reassembler;
 use crate::tx_path::TunnelTxPath;
@@ -58,6 +58,8 @@ pub(super) struct Dormancy {
     answer_by: Option<u64>,
     /// When the tunnel goes dormant unless there is traffic before.
     sleep_at: u64,
+    /// When the tunnel went dormant; 0 if it never did.
+    slept_at: u64,
     /// The peer stated on the current session that it is on demand.
     is_peer_on_demand: bool,
 }
@@ -77,6 +79,7 @@ impl Dormancy {
             is_pinned: false,
             answer_by: None,
             sleep_at: 0,
+            slept_at: 0,
             is_peer_on_demand: false,
         };
         if !dormancy.is_dormant {
@@ -128,11 +131,15 @@ impl Tunnel {
     }
 
     /// Wakes a dormant tunnel: the next [`Tunnel::tick`] begins a handshake. No effect on a tunnel
-    /// that is awake. Without traffic it is dormant again after 10 s ([`LINGER_NS`]).
+    /// that is awake. Without traffic it is dormant again after 10 s ([`LINGER_NS`]). Handshakes
+    /// begin [`WAKE_PAUSE_NS`] (100 ms) after the last end of a session at the earliest: a peer that
+    /// ends each session at once costs ten handshakes a second.
     pub fn wake(&mut self, now: u64) {
         let Some(dormancy) = self.dormancy.as_mut().filter(|d| d.is_dormant) else { return };
         dormancy.begin(now);
-        (self.tries, self.initiate_at) = (0, now);
+        let earliest = dormancy.slept_at.saturating_add(WAKE_PAUSE_NS);
+        let initiate_at = if dormancy.slept_at == 0 { now } else { now.max(earliest) };
+        (self.tries, self.initiate_at) = (0, initiate_at);
     }
 
     /// Sets whether the tunnel stays awake for a link that is not on demand.
@@ -229,11 +236,14 @@ impl Tunnel {
     }
 
     /// Returns whether a due handshake waits, because the tunnel goes dormant soon without traffic: a
-    /// new session would not be used.
+    /// new session would not be used. Not longer than twice [`REKEY_LATE_NS`] (30 s), because
+    /// traffic moves that time.
     pub(super) fn defers_rekey(&mut self, now: u64) -> bool {
         let sleeps = self.sleep_deadline();
         let is_soon = sleeps > now && sleeps <= now.saturating_add(REKEY_LATE_NS);
-        let defers = is_soon && self.current.is_some() && self.health.is_up();
+        let latest = REKEY_NS.saturating_add(REKEY_LATE_NS.saturating_mul(2));
+        let is_young = |slot: &SessionSlot| now < slot.since.saturating_add(latest);
+        let defers = is_soon && self.current.as_ref().is_some_and(is_young) && self.health.is_up();
         if defers {
             self.initiate_at = sleeps;
         }
@@ -255,6 +265,7 @@ impl Tunnel {
         self.health.reset();
         if let Some(dormancy) = &mut self.dormancy {
             (dormancy.is_dormant, dormancy.is_peer_on_demand) = (true, false);
+            dormancy.slept_at = now;
         }
         self.note_reachable(true);
         self.tx_path.set_lossy(false);

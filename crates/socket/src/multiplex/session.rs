@@ -262,9 +262,10 @@ impl PeerSession {
         }
     }
 
-    /// Sends no hello before a time: the link went dormant without an answer of the peer.
+    /// Sends no hello before a time: the link went dormant without an answer of the peer. No effect
+    /// if no hello was sent since the link came up.
     pub fn postpone(&mut self, until_ns: u64) {
-        if !self.is_up {
+        if !self.is_up && self.hello_pause_ns > HELLO_NS_MIN {
             self.hello_ns = self.hello_ns.max(until_ns);
         }
     }

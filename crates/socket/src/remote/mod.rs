@@ -102,6 +102,9 @@ pub(crate) struct Peer {
     is_dormant: bool,
     /// When the link went down.
     down_ns: u64,
+    /// The link went dormant while it was down, and no datagram has arrived since: the time without
+    /// the link continues.
+    is_unanswered: bool,
     /// Connections by channel, with the side of the peer.
     conns: Keyed<u32, (ConnId, Role)>,
     /// CIDs that the peer claims.
@@ -179,6 +182,7 @@ impl Peers {
             is_up: false,
             is_dormant: false,
             down_ns: now_ns,
+            is_unanswered: false,
             conns: keyed(),
             cids: 0,
             counters: PeerCounters::default(),
@@ -250,6 +254,9 @@ impl Peers {
     /// Returns when [`Self::flush`] or a tick is due.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let has_cids = self.has_cids();
+        let lost = |peer: &&Peer| peer.is_unanswered && peer.session.is_up();
+        let lost = self.peers.values().filter(lost);
+        let lost = lost.map(|peer| peer.down_ns.saturating_add(LINK_DOWN_NS_MAX));
         let due = self.peers.values().filter_map(|peer| match peer.is_up {
             true if !peer.may_send(has_cids) => None,
             true => peer.session.deadline_ns(),
@@ -257,7 +264,7 @@ impl Peers {
             false => None,
         });
         let stops = self.stopped.iter().map(|stop| stop.since_ns.saturating_add(PEER_STOP_NS_MAX));
-        due.chain(stops).chain(self.has_work.then_some(0)).min()
+        due.chain(lost).chain(stops).chain(self.has_work.then_some(0)).min()
     }
 
     /// Sends the datagrams that are due, over links that are up. The rest of more than

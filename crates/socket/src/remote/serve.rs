@@ -72,6 +72,7 @@ impl Socket {
         let mut received = std::mem::take(&mut self.peers.received);
         self.peers.has_work = true;
         if let Some(peer) = self.peers.peers.get_mut(&link) {
+            peer.is_unanswered = false;
             let taken = peer.session.receive(cx.now_ns, datagram, &mut random, &mut received);
             if taken.is_err() {
                 bump(&mut peer.counters.refused_datagrams);
@@ -132,17 +133,21 @@ impl Socket {
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let up = status.up;
         let was_dormant = std::mem::replace(&mut peer.is_dormant, status.is_dormant);
-        let was_awake = peer.is_up && !was_dormant;
         if status.is_dormant {
             peer.carrier.release();
-            if was_awake {
+            peer.is_unanswered |= !peer.is_up && peer.session.is_up();
+            if !was_dormant {
                 // The peer did not answer a hello, perhaps because it carries no sockets.
                 peer.session.postpone(cx.now_ns.saturating_add(DORMANT_HELLO_NS));
             }
+            // Bytes that were queued while the link was down wake it.
+            self.peers.has_work = true;
         } else if up {
+            // A link that was dormant is waking: the peer has not answered yet.
+            peer.is_unanswered &= was_dormant;
             peer.session.hasten(cx.now_ns);
             self.peers.has_work = true;
-        } else if peer.is_up {
+        } else if peer.is_up && !peer.is_unanswered {
             peer.down_ns = cx.now_ns;
         }
         peer.is_up = up;
@@ -165,11 +170,13 @@ impl Socket {
         for link in links {
             let Some(peer) = self.peers.peers.get_mut(&link) else { continue };
             let mut received = std::mem::take(&mut self.peers.received);
-            let is_lost = !peer.is_up && now_ns.saturating_sub(peer.down_ns) >= LINK_DOWN_NS_MAX;
+            let is_away = !peer.is_up || peer.is_unanswered;
+            let is_lost = is_away && now_ns.saturating_sub(peer.down_ns) >= LINK_DOWN_NS_MAX;
             let is_due =
                 |session: &PeerSession| session.deadline_ns().is_some_and(|at| at <= now_ns);
             let was_due = is_due(&peer.session);
             if is_lost && peer.session.is_up() {
+                peer.is_unanswered = false;
                 peer.session.restart(now_ns, DownReason::Link, &mut random, &mut received);
             } else if peer.session.is_exhausted() {
                 peer.session.restart(now_ns, DownReason::Exhausted, &mut random, &mut received);

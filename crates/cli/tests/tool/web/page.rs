@@ -216,21 +216,15 @@ fn page_shows_the_hosts_of_a_cluster() {
     browser.wait("document.querySelectorAll('#graph .box.host').length === 3");
     let labels = "[...document.querySelectorAll('#graph .box.host')].map((box) => box.getAttribute('aria-label'))";
     // The link is never dormant, and down, because nothing answers.
-    let expected = json!([
-        "host h2: link down · 3 addr.",
-        "host h3: unseen · 0 addr.",
-        "host h4: evicted"
-    ]);
+    let expected =
+        json!(["host h2: link down · 3 addr.", "host h3: unseen · 0 addr.", "host h4: evicted"]);
     assert_eq!(browser.value(labels), expected);
     assert_eq!(browser.value("document.querySelectorAll('#graph .wire.down').length"), 1);
     let health = browser.value("document.getElementById('health').innerText");
     assert!(health.to_string().contains("an event needs an operator"), "{health}");
     browser.value("document.getElementById('tab-hosts').click()");
     let rows = "[...document.querySelectorAll('#table tbody tr')].map((row) => row.innerText.split('\\t').map((cell) => cell.trim()).slice(0, 4).join(' '))";
-    assert_eq!(
-        browser.value(rows),
-        json!(["h2 seen 1 3", "h3 unseen 0 0", "h4 evicted 0 0"])
-    );
+    assert_eq!(browser.value(rows), json!(["h2 seen 1 3", "h3 unseen 0 0", "h4 evicted 0 0"]));
     browser
         .value("document.querySelector('#graph .box.host').dispatchEvent(new MouseEvent('click'))");
     let detail = browser.value("document.getElementById('detail').innerText").to_string();
