@@ -4,8 +4,8 @@
 //! only its SHA-256, so that a reader of etcd cannot use the token. [`JoinToken::check`] decides whether
 //! a token admits a host, and returns the record that marks it used; the caller writes that record
 //! in a transaction on the revision that it read, so that of two joins with one token one succeeds.
-//! The record has a lease, which ends [`TOKEN_KEPT_SECONDS`] after the token expires: until then a
-//! refusal has its reason.
+//! The record has a lease, which ends a day after the token expires
+//! ([`TOKEN_KEPT_SECONDS`](crate::limits::TOKEN_KEPT_SECONDS)): until then a refusal has its reason.
 //!
 //! A token is checked by the program that joins, not by etcd: the guide states what it protects.
 //! The module draws no random numbers, reads no clock and performs no I/O; it runs in the caller's
