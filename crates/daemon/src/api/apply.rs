@@ -3,9 +3,10 @@
 //!
 //! The request carries the file's text, of at most 4 MiB as a file on disk. [`Config::parse`]
 //! checks the text, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`]
-//! makes the changes, one command after the other. Groups, rules, ports and the objects of services'
-//! sections change (`delete` of [`causeway_model::SectionDefinition`]); `[daemon]`, `[dispatch]`,
-//! `[control]`, `[metrics]` and sections without that request are checked and otherwise ignored.
+//! makes the changes, one command after the other. Groups, rules, ports and the objects of
+//! services' sections change (`delete` of [`causeway_model::SectionDefinition`]); `[daemon]`,
+//! `[dispatch]`, `[control]`, `[metrics]` and sections without that request are checked and otherwise
+//! ignored.
 //! The daemon's own file is not written; it is compared with the request after a complete
 //! execution, because objects of that file are not kept in the state file
 //! ([`crate::kept::Kept::adopt`]).
