@@ -64,7 +64,7 @@ fn three_hosts_example_joins_loses_etcd_and_moves_a_guest() {
     let (daemon, _) = build::daemon().unwrap();
     let [out, error] = ["out", "error"].map(|name| folder.join(name));
     let example = Command::new(place::workspace().join("examples/three-hosts/run"))
-        .arg(folder.path())
+        .arg(folder.join("h"))
         .env("CAUSEWAY_BIN_DIR", daemon.parent().unwrap())
         .env("CAUSEWAY_GUEST_IMAGE", env!("CARGO_BIN_EXE_causeway-guest-image"))
         .stdin(Stdio::null())
