@@ -43,7 +43,7 @@
 //! [`service`], [`controller`] and [`registration`] are the interfaces that services implement.
 //! [`rules`] has the connect rules, [`capture`] the buffers of captures. [`wakes`] charges wake-ups
 //! to the owners of descriptors, [`rate`] has leaky buckets, [`keyed`] hash tables with secret
-//! seeds, and [`socket_buffers`] the kernel's buffer sizes.
+//! seeds, [`dense_map`] maps of small keys, and [`socket_buffers`] the kernel's buffer sizes.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -95,6 +95,7 @@ pub mod capture;
 pub mod carrier;
 mod connector;
 pub mod controller;
+pub mod dense_map;
 pub mod dispatch_mode;
 mod dispatcher;
 pub mod fabric;

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use causeway_fabric::dense_map::DenseMap;
 use causeway_fabric::{Context, PortId, SourceProgress};
 use causeway_mxoe::limits::KNOWN_NICS_MAX;
 use causeway_wire::mx::NicId;
@@ -25,7 +26,7 @@ use crate::service::MxService;
 
 /// The NICs of the group, without the NIC in turn.
 struct Others<'a> {
-    nics: &'a mut BTreeMap<PortId, LocalNic>,
+    nics: &'a mut DenseMap<PortId, LocalNic>,
     ports: &'a BTreeMap<NicId, PortId>,
     /// The NICs that were found.
     touched: &'a mut Vec<PortId>,

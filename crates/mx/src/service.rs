@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_attach::Model;
 use causeway_attach::local::{LocalAttachment, LocalError};
+use causeway_fabric::dense_map::DenseMap;
 use causeway_fabric::{Context, PortId, Progress, Service, SourceProgress, WakeAccount};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_host::limits::UNCLOSED_MAX;
@@ -75,7 +76,7 @@ pub(crate) enum SourceOwner {
 #[derive(Debug, Default)]
 pub struct MxService {
     /// NICs of the group, by port.
-    pub(crate) nics: BTreeMap<PortId, LocalNic>,
+    pub(crate) nics: DenseMap<PortId, LocalNic>,
     /// Ports of the NICs, by address.
     pub(crate) ports: BTreeMap<NicId, PortId>,
     /// NICs that messages of other NICs reached in this turn.
@@ -83,9 +84,9 @@ pub struct MxService {
     /// Raised by processes that the end of a call concerns.
     pub(crate) attention: Attention,
     /// Attached processes, by the number that is watched.
-    pub(crate) clients: BTreeMap<u32, ClientProcess>,
+    pub(crate) clients: DenseMap<u32, ClientProcess>,
     /// Owners of all numbers that are watched or served.
-    pub(crate) sources: BTreeMap<u32, SourceOwner>,
+    pub(crate) sources: DenseMap<u32, SourceOwner>,
     /// Channels between the endpoints of the group.
     pub(crate) channels: ChannelTable,
     /// Accounts of wake-ups, by user.
@@ -278,17 +279,18 @@ impl MxService {
         if !self.attention.take() {
             return;
         }
-        let is_due = |service: &Self, value: u32, client: &ClientProcess| {
-            client.ended().is_some() && !service.sessions.is_closing(value)
-        };
-        while let Some(value) = self
-            .clients
-            .iter()
-            .find_map(|(value, client)| is_due(self, *value, client).then_some(*value))
-        {
+        while let Some(value) = self.next_ended() {
             self.disconnect(cx, value);
         }
         self.clients.iter_mut().for_each(|(value, client)| client.watch_room(cx, *value));
+    }
+
+    /// Returns a process that ended and is not closing yet.
+    fn next_ended(&self) -> Option<u32> {
+        let is_due = |(value, client): &(&u32, &ClientProcess)| {
+            client.ended().is_some() && !self.sessions.is_closing(**value)
+        };
+        self.clients.iter().find(is_due).map(|(value, _)| *value)
     }
 
     /// Passes packets of a NIC to its neighbours, and performs the actions that their networks
@@ -466,7 +468,7 @@ impl MxService {
     /// Returns the NICs of other hosts that the group's NICs know.
     fn peers(&self, cx: &Context<'_>) -> Vec<PeerView> {
         let mut all = Vec::new();
-        for (port, local_nic) in &self.nics {
+        for (port, local_nic) in self.nics.iter() {
             let spec = cx.ports.get(*port).map(|port| &port.spec);
             let (Some(network), Some(spec)) = (local_nic.network.as_ref(), spec) else { continue };
             all.extend(network.peers(cx.now_ns, spec));

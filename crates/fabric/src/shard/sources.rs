@@ -16,8 +16,9 @@
 //! forgotten: services reuse their few numbers. The module reads no socket and owns no file
 //! descriptor.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
+use crate::dense_map::DenseMap;
 use crate::dispatch_mode::{PollConfig, QueueMode};
 use crate::limits::{QUICK_NS, QUICK_RESULTS};
 use crate::progress::{Progress, SourceProgress};
@@ -42,7 +43,7 @@ struct Source {
 /// The sources of a shard by the service's values, which are few and reused.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    all: BTreeMap<u32, Source>,
+    all: DenseMap<u32, Source>,
     /// Woken sources that are not yet in the active list of the shard.
     woken: VecDeque<u32>,
     /// Doorbells of the shard's mailboxes.
@@ -56,7 +57,7 @@ pub(crate) struct Sources {
 impl Sources {
     /// Schedules a source; no effect if it is active already.
     pub(crate) fn wake(&mut self, value: u32) {
-        let source = self.all.entry(value).or_default();
+        let source = self.all.get_or_default(value);
         if !source.is_active {
             source.is_active = true;
             self.woken.push_back(value);
