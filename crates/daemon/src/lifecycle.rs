@@ -353,7 +353,7 @@ impl Daemon {
             refusals: self.refusals.clone(),
             stop: self.stop.clone(),
             kept: Some(kept),
-            metrics: Arc::new(Metrics::new(self.registered.helps.clone())),
+            metrics: Arc::new(Metrics::new(self.registered.helps.clone(), self.registered.metrics)),
         }
     }
 

@@ -11,7 +11,7 @@
 //! the first answers.
 
 use causeway_fabric::ServiceRegistration;
-use causeway_model::{KindDefinition, NounDefinition, SectionDefinition};
+use causeway_model::{KindDefinition, MetricsDefinition, NounDefinition, SectionDefinition};
 
 use crate::metrics::help::HelpTexts;
 
@@ -37,6 +37,8 @@ pub struct Registered {
     pub nouns: &'static [NounDefinition],
     /// Meanings of counters.
     pub helps: &'static HelpTexts,
+    /// Metrics of the services' objects.
+    pub metrics: &'static [MetricsDefinition],
 }
 
 impl Registered {
@@ -48,6 +50,14 @@ impl Registered {
         sections.sort_by_key(|section: &SectionDefinition| section.order);
         let helps = Box::leak(Box::new(HelpTexts::of_services(services)));
         let nouns: Vec<_> = services.iter().flat_map(|service| service.nouns).copied().collect();
-        Self { kinds: kinds.leak(), sections: sections.leak(), nouns: nouns.leak(), helps }
+        let metrics: Vec<_> =
+            services.iter().flat_map(|service| service.metrics).copied().collect();
+        Self {
+            kinds: kinds.leak(),
+            sections: sections.leak(),
+            nouns: nouns.leak(),
+            helps,
+            metrics: metrics.leak(),
+        }
     }
 }

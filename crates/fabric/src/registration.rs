@@ -14,7 +14,8 @@
 use std::fmt;
 
 use causeway_model::{
-    CounterTable, KindDefinition, NounDefinition, SectionDefinition, TraceDefinition,
+    CounterTable, KindDefinition, MetricsDefinition, NounDefinition, SectionDefinition,
+    TraceDefinition,
 };
 
 use crate::controller::{Controller, NoCommands};
@@ -58,6 +59,8 @@ pub struct ServiceRegistration {
     pub traces: &'static [TraceDefinition],
     /// Names and meanings of the service's counters.
     pub counters: &'static [CounterTable],
+    /// Metrics of the service's objects beside their counters.
+    pub metrics: &'static [MetricsDefinition],
     /// Called once, in the thread that starts the daemon and before the dispatchers are started,
     /// for example to start threads without the dispatchers' restrictions.
     pub start: Option<fn()>,
@@ -76,6 +79,7 @@ impl ServiceRegistration {
             sections: &[],
             traces: &[],
             counters: &[],
+            metrics: &[],
             start: None,
         }
     }
@@ -120,6 +124,12 @@ impl ServiceRegistration {
     #[must_use]
     pub const fn with_counters(self, counters: &'static [CounterTable]) -> Self {
         Self { counters, ..self }
+    }
+
+    /// Sets the metrics of objects beside their counters.
+    #[must_use]
+    pub const fn with_metrics(self, metrics: &'static [MetricsDefinition]) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Sets the function that is called before the dispatchers are started.

@@ -61,6 +61,7 @@ mod idle;
 mod idle_watches;
 mod inbound;
 pub mod limits;
+mod metrics;
 mod noun;
 mod packets;
 mod policy;
@@ -103,4 +104,5 @@ pub const SERVICE: ServiceRegistration =
         .with_controller(|| Box::new(control::HcaController::new()))
         .with_nouns(noun::NOUNS)
         .with_traces(TRACES)
-        .with_counters(counters::TABLES);
+        .with_counters(counters::TABLES)
+        .with_metrics(metrics::METRICS);

@@ -30,6 +30,16 @@ pub const REASON_PREFIXES: &[(&str, &str)] = &[
     ("refused_", "refusals"),
 ];
 
+/// Splits a counter whose name has a reason into the counter of all reasons and the reason:
+/// `drop_no_route_total` becomes `drops_total` and `no_route`.
+pub fn split_reason(name: &str) -> Option<(String, &str)> {
+    let of = |(prefix, all): &(&str, &str)| {
+        let reason = name.strip_prefix(prefix)?.strip_suffix("_total")?;
+        Some((format!("{all}_total"), reason))
+    };
+    REASON_PREFIXES.iter().find_map(of)
+}
+
 /// The objects that a table of counters concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedObject {
@@ -39,6 +49,17 @@ pub enum CountedObject {
     Link,
     /// Forwards.
     Forward,
+}
+
+impl CountedObject {
+    /// Returns the word for the object in names of metrics and in texts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Port => "port",
+            Self::Link => "link",
+            Self::Forward => "forward",
+        }
+    }
 }
 
 /// Counters of a service.

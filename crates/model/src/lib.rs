@@ -65,6 +65,7 @@ pub mod keys;
 pub mod limits;
 mod link;
 mod mac;
+mod metric;
 mod name;
 pub mod noun;
 mod poll;
@@ -92,6 +93,7 @@ pub use link::{
     VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
 };
 pub use mac::Mac;
+pub use metric::{MetricLabels, MetricSink, MetricsDefinition, ServiceMetrics};
 pub use name::Name;
 pub use noun::{Asker, NounCall, NounDefaults, NounDefinition, NounError, NounReply, NounResult};
 pub use poll::{PollMode, PollPolicy};

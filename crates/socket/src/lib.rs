@@ -92,6 +92,7 @@ mod host;
 mod host_messages;
 pub mod ledger;
 pub mod limits;
+mod metrics;
 pub mod multiplex;
 pub mod pack;
 mod port_batch;
@@ -129,4 +130,5 @@ pub const SERVICE: ServiceRegistration =
         .with_sections(forwards::SECTIONS)
         .with_nouns(control::NOUNS)
         .with_traces(TRACES)
-        .with_counters(counters::TABLES);
+        .with_counters(counters::TABLES)
+        .with_metrics(metrics::METRICS);

@@ -47,11 +47,6 @@ impl HelpTexts {
 
     /// Returns the meaning of counters that differ by their reason.
     pub fn of_reasons(&self, object: CountedObject, family: &str) -> String {
-        let at = match object {
-            CountedObject::Port => "at the port",
-            CountedObject::Link => "at the link",
-            CountedObject::Forward => "at the forward",
-        };
         let what = match family {
             "drops_total" => "Frames, datagrams and packets that were dropped",
             "rejects_total" => "Connects that were refused",
@@ -63,7 +58,7 @@ impl HelpTexts {
             "receive_drops_total" => "Messages to the guest that were dropped",
             _ => "Events",
         };
-        format!("{what} {at}, by reason.")
+        format!("{what} at the {}, by reason.", object.name())
     }
 
     /// Returns every described counter: the kind, the object, the name and the meaning.

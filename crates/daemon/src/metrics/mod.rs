@@ -2,8 +2,9 @@
 //!
 //! The control socket and, if configured, a TCP address of this host ([`listener`]) answer. The
 //! format is OpenMetrics 1.0 if the client accepts it, else the text format of Prometheus
-//! ([`encode`]). Names and labels derive from the views ([`families`]), help texts from the tables
-//! of services ([`help`]).
+//! ([`encode`]). Names and labels of ports and dispatchers derive from their views ([`families`]);
+//! services add those of their objects ([`MetricsDefinition`]). Help texts of counters come from the
+//! tables of services ([`help`]).
 //!
 //! A sample costs the dispatchers a few microseconds for each port, in pieces between turns. The
 //! daemon takes one sample in [`METRICS_AGE_MAX`] (1 s) at most, whatever the number of scrapes:
@@ -12,8 +13,7 @@
 //!
 //! [`Metrics::reply`] runs in the thread of a connection, which blocks until the dispatchers
 //! answer, without a time limit. If the fabric refuses a list, the reply is an error 500, and the
-//! next request samples again; without a service of links, adapters or forwards their metrics are
-//! missing. [`crate::api`] and [`listener`] share one [`Metrics`], which
+//! next request samples again. [`crate::api`] and [`listener`] share one [`Metrics`], which
 //! [`crate::lifecycle`] makes.
 
 pub mod encode;
@@ -24,16 +24,15 @@ pub mod listener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use causeway_model::commands::{cluster, forwards, hca, links};
-use causeway_model::{Answer, Command, CommandError, TypedRequest};
+use causeway_model::{Answer, Command, CommandError, MetricsDefinition};
 
 use crate::api::{ApiContext, unexpected};
-use crate::fabric::{FabricControl, ask};
+use crate::fabric::{FabricControl, ask_service};
 use crate::http::HttpReply;
 use crate::limits::METRICS_AGE_MAX;
 use crate::logger;
 use encode::{MetricSet, TextFormat};
-use families::ProcessState;
+use families::{ProcessState, ServiceSink};
 use help::HelpTexts;
 
 /// The last sample, as text.
@@ -48,13 +47,14 @@ struct MetricsText {
 #[derive(Debug, Default)]
 pub struct Metrics {
     helps: HelpTexts,
+    services: &'static [MetricsDefinition],
     last: Mutex<Option<MetricsText>>,
 }
 
 impl Metrics {
-    /// Makes metrics with these help texts and without a sample.
-    pub fn new(helps: HelpTexts) -> Self {
-        Self { helps, last: Mutex::default() }
+    /// Makes metrics of these services with these help texts, and without a sample.
+    pub fn new(helps: HelpTexts, services: &'static [MetricsDefinition]) -> Self {
+        Self { helps, services, last: Mutex::default() }
     }
 
     /// Returns the reply to a request with this value of the header Accept.
@@ -115,20 +115,9 @@ impl Metrics {
             }
             other => return Err(unexpected(&other)),
         }
-        for link in of_service(fabric, links::List).map_err(refused)? {
-            families::link(&mut set, &self.helps, &link);
-        }
-        for adapter in of_service(fabric, hca::List).map_err(refused)? {
-            families::adapter(&mut set, &adapter);
-        }
-        for forward in of_service(fabric, forwards::List).map_err(refused)? {
-            families::forward(&mut set, &self.helps, &forward);
-        }
-        match ask(fabric, cluster::Show) {
-            Ok(view) => families::cluster(&mut set, &view),
-            // No service has the command.
-            Err(CommandError::Invalid(_)) => {}
-            Err(error) => return Err(refused(error)),
+        let mut sink = ServiceSink { set: &mut set, helps: &self.helps };
+        for metrics in self.services {
+            metrics.sample(|request| ask_service(fabric, request), &mut sink).map_err(refused)?;
         }
         for interface in about.refusals.by_interface() {
             families::refusals(&mut set, &interface);
@@ -141,17 +130,5 @@ impl Metrics {
         };
         families::process(&mut set, &state);
         Ok(set)
-    }
-}
-
-/// Asks a service for a list; the list is empty if no service has the command.
-fn of_service<V: 'static, T: TypedRequest<Answer = Vec<V>>>(
-    fabric: &dyn FabricControl,
-    list: T,
-) -> Result<Vec<V>, CommandError> {
-    match ask(fabric, list) {
-        // The command has no value that could be invalid, so no service has it.
-        Err(CommandError::Invalid(_)) => Ok(Vec::new()),
-        list => list,
     }
 }

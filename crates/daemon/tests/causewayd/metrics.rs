@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_daemon::limits::METRICS_CONNECTIONS_MAX;
-use causeway_daemon::metrics::families::{MEASURED_OF_LINKS, metric_of};
+use causeway_daemon::metrics::families::metric_of;
 use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::CountedObject;
 
@@ -266,7 +266,7 @@ fn metrics_of_alerts_and_dashboard_exist() {
     let mut daemon = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let text = scrape(&dir, "*/*");
     let mut names: BTreeSet<&str> = samples(&text).into_keys().collect();
-    names.extend(MEASURED_OF_LINKS);
+    names.extend(Registered::of(SERVICES).metrics.iter().flat_map(|metrics| metrics.sometimes));
     let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus");
     for name in ["causeway-alerts.yml", "causeway-dashboard.json"] {
         let file = std::fs::read_to_string(format!("{packaging}/{name}")).unwrap();

@@ -111,7 +111,10 @@ fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -
         refusals: refusals.clone(),
         stop: Arc::default(),
         kept,
-        metrics: Arc::new(Metrics::new(Registered::of(SERVICES).helps.clone())),
+        metrics: Arc::new({
+            let registered = Registered::of(SERVICES);
+            Metrics::new(registered.helps.clone(), registered.metrics)
+        }),
     };
     let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));

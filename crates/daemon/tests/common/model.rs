@@ -7,8 +7,7 @@ use std::sync::Mutex;
 
 use causeway_daemon::fabric::FabricControl;
 use causeway_model::GroupSpec;
-use causeway_model::Name;
-use causeway_model::commands::{forwards, hca, links, nics, peers, routes, traffic};
+use causeway_model::commands::{cluster, forwards, hca, links, nics, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
@@ -17,6 +16,7 @@ use causeway_model::{
     PortState, PortView, RequestDispatch, RouteView, RuleView, ServiceRequest, TraceQuery,
     TraceView, TrafficPair, TrafficView,
 };
+use causeway_model::{ClusterStatus, ClusterView, Name};
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 #[derive(Debug, Default)]
@@ -188,6 +188,19 @@ impl State {
     fn look(&self, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
             .on(|forwards::List| Ok(Vec::new()))
+            .on(|cluster::Show| {
+                Ok(ClusterView {
+                    state: "no-process".into(),
+                    reason: String::new(),
+                    site: None,
+                    host: None,
+                    hosts: 0,
+                    hosts_seen: 0,
+                    addresses: 0,
+                    heard_seconds: None,
+                    status: ClusterStatus::default(),
+                })
+            })
             .on(|links::List| Ok(self.links.values().map(link).collect()))
             .on(|links::Show(name)| self.links.get(&name).map(link).ok_or(missing("link", name)))
             .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))

@@ -51,6 +51,7 @@ mod control;
 pub mod inbox;
 pub mod limits;
 mod local_address;
+mod metrics;
 pub mod names;
 mod noun;
 mod open;
@@ -78,4 +79,5 @@ pub const SERVICE: ServiceRegistration =
         .with_nouns(noun::NOUNS)
         .with_sections(section::SECTIONS)
         .with_start(names::start)
-        .with_counters(stats::TABLES);
+        .with_counters(stats::TABLES)
+        .with_metrics(metrics::METRICS);

@@ -35,7 +35,7 @@ impl TypedRequest for Remote {
 }
 
 /// Shows the state of the cluster.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Show;
 
 impl TypedRequest for Show {

@@ -11,7 +11,7 @@
 use crate::{ForwardSpec, ForwardTask, ForwardView, ForwarderReport, Name, TypedRequest};
 
 /// Lists the forwards, in order of the names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct List;
 
 impl TypedRequest for List {

@@ -11,7 +11,7 @@
 use crate::{HcaView, Name, TypedRequest};
 
 /// Lists all adapters, without their queue pairs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct List;
 
 impl TypedRequest for List {

@@ -13,7 +13,7 @@
 use crate::{LinkSpec, LinkView, Name, TypedRequest};
 
 /// Lists every link, in order of the names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct List;
 
 impl TypedRequest for List {
