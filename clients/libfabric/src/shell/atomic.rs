@@ -28,9 +28,10 @@ use std::ffi::{c_int, c_void};
 use super::endpoint::{Endpoint, of_fid};
 use super::state::EpState;
 use crate::abi::*;
+use crate::errno::Errno;
 use crate::limits::{REMOTE_SEGMENTS_MAX, SEGMENTS_MAX};
 use crate::rdm::{
-    AppSpan, AtomicKind, AtomicRequest, Errno, Payload, RemoteMemory, ReportTemplate, atomic_valid,
+    AppSpan, AtomicKind, AtomicRequest, Payload, RemoteMemory, ReportTemplate, atomic_valid,
 };
 
 /// The functions in an endpoint's table.

@@ -25,7 +25,8 @@ use super::object::{FidObject, close_object, domain_of, give_object, to_status};
 use super::state::{self, DomainShared, get};
 use crate::abi::*;
 use crate::address::{self, Address};
-use crate::rdm::{AddressVector, EndpointName, Errno};
+use crate::errno::Errno;
+use crate::rdm::{AddressVector, EndpointName};
 
 /// An address vector that an application opened.
 pub type AvObject = FidObject<FidAv>;

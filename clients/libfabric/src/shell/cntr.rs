@@ -27,7 +27,7 @@ use super::state::{CntrState, DomainShared, DomainState, get, insert};
 use super::wait::{self, WaitTarget};
 use super::wait_fd::WaitFd;
 use crate::abi::*;
-use crate::rdm::Errno;
+use crate::errno::Errno;
 
 /// A counter that an application opened.
 pub type CntrObject = FidObject<FidCntr>;

@@ -31,8 +31,8 @@ use super::state::{CqState, DomainShared, DomainState, FastCompletion, get, inse
 use super::wait::{self, WaitTarget};
 use super::wait_fd::WaitFd;
 use crate::abi::*;
-use crate::errno::describe_into;
-use crate::rdm::{Errno, OpCompletion};
+use crate::errno::{Errno, describe_into};
+use crate::rdm::OpCompletion;
 
 /// A completion queue that an application opened.
 pub type CqObject = FidObject<FidCq>;

@@ -35,10 +35,10 @@ use super::progress_thread::ProgressThread;
 use super::state::{DomainShared, DomainState};
 use super::{atomic, av, cntr, cq, endpoint, mr};
 use crate::abi::*;
+use crate::errno::Errno;
 use crate::fabric;
 use crate::info::{self, Hints};
 use crate::nics::{self, LocalNic};
-use crate::rdm::Errno;
 
 /// A domain that an application opened.
 #[derive(Debug)]

@@ -43,12 +43,12 @@ use super::state::{
 use super::wait_fd::WaitFd;
 use super::{atomic, av, cntr, cq, msg, rma, tagged};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, Errno};
 use crate::info;
 use crate::limits::{
     CLOSE_PAUSE, CLOSE_PAUSE_MAX, CLOSE_SPIN, INJECT_MAX, OPERATIONS_MAX, SEGMENTS_MAX,
 };
-use crate::rdm::{AppSpan, DomainEnv, Errno, Payload, Rdm, ReportTemplate};
+use crate::rdm::{AppSpan, DomainEnv, Payload, Rdm, ReportTemplate};
 
 /// An endpoint that an application opened.
 #[derive(Debug)]
@@ -314,8 +314,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     });
     if let Some(mut ep) = taken {
         ep.rdm.finish();
-        crate::log::endpoint_stats(&ep.rdm.stats_report());
-        crate::log::large_messages(&ep.rdm.endpoint.paths.channels.fetched());
+        ep.rdm.stats_report().write();
     }
     object.shared.children.fetch_sub(1, Ordering::Release);
     // SAFETY: the endpoint was boxed, is closed once, and no other code refers to it.

@@ -14,7 +14,7 @@ use libc::iovec;
 use super::endpoint::{buffer, of_fid, segments};
 use super::tagged::{ReceiveArgs, SendArgs, receive, transmit, transmit_injected};
 use crate::abi::*;
-use crate::rdm::Errno;
+use crate::errno::Errno;
 
 /// The functions in an endpoint's table.
 pub static MSG_OPS: OpsMsg = OpsMsg {

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use super::domain::Domain;
 use super::state::DomainShared;
 use crate::abi::{Fid, FidDomain, failed};
-use crate::rdm::Errno;
+use crate::errno::Errno;
 
 /// An object. `F` is the interface's structure, which begins with a [`Fid`].
 #[derive(Debug)]

@@ -27,8 +27,8 @@ use super::state::{DomainShared, DomainState};
 use super::wait::{self, WaitTarget};
 use super::wait_fd::{WaitFd, sleep_on};
 use crate::abi::FI_EAGAIN;
+use crate::errno::Errno;
 use crate::limits::AUTO_PROGRESS_DELAY;
-use crate::rdm::Errno;
 
 /// The state of the progress thread.
 #[derive(Debug)]

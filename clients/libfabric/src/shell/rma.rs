@@ -24,8 +24,9 @@ use libc::iovec;
 
 use super::endpoint::{Endpoint, buffer, injectable, of_fid, segments};
 use crate::abi::*;
+use crate::errno::Errno;
 use crate::limits::REMOTE_SEGMENTS_MAX;
-use crate::rdm::{Errno, Payload, RemoteMemory, ReportTemplate};
+use crate::rdm::{Payload, RemoteMemory, ReportTemplate};
 
 /// The functions in an endpoint's table.
 pub static RMA_OPS: OpsRma = OpsRma {

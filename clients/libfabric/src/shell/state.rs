@@ -30,8 +30,9 @@ use causeway_message::library::FastMiss;
 use super::progress_thread::ProgressThread;
 use super::wait_fd::WaitFd;
 use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
+use crate::errno::Errno;
 use crate::limits::{COMPLETIONS_MAX, MISSES_FAR};
-use crate::rdm::{AddressVector, ConnectHelper, DomainEnv, Errno, OpCompletion, Rdm, RegionTable};
+use crate::rdm::{AddressVector, ConnectHelper, DomainEnv, OpCompletion, Rdm, RegionTable};
 
 /// The kinds of operations that counters count, by their index in [`EpState::counters`].
 pub use crate::rdm::stats::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};

@@ -27,7 +27,7 @@ use rustix::time::{
 };
 
 use super::state::EpState;
-use crate::rdm::Errno;
+use crate::errno::Errno;
 
 /// A wait object.
 #[derive(Debug)]
