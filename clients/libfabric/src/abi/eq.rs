@@ -1,7 +1,7 @@
 //! Event queues: layouts and the table of functions, as in `fi_eq(3)`.
 //!
-//! The application's threads call the functions through the table, which `eq` fills;
-//! `eq` also writes the entries into the application's buffers and bounds the queue. The
+//! The application's threads call the functions through the table, which `shell::eq` fills;
+//! `shell::eq` also writes the entries into the application's buffers and bounds the queue. The
 //! module has no behaviour. Events of connections have numbers only: the provider has no
 //! connections.
 

@@ -8,7 +8,7 @@
 //! libfabric's core passes the hints of `fi_getinfo` to the provider in the application's thread:
 //! `info::hints` reads them, and `info::info_list` allocates and fills the answers, which the core
 //! frees. A caller of an older version has shorter structures ([`super`]). The application's threads
-//! call the functions through the tables, which `fabric` and `shell::domain` fill. The
+//! call the functions through the tables, which `shell::fabric` and `shell::domain` fill. The
 //! module has no behaviour and checks no value; functions that the provider does not have return
 //! `-FI_ENOSYS` ([`super::ops`]).
 

@@ -1,6 +1,6 @@
 //! An endpoint of type `FI_EP_RDM`, without the C interface around it: operations go in,
 //! completions come out in [`Rdm::completions`]. The module knows no completion queue, counter or
-//! lock; `shell` has these. It matches and transports nothing itself: the engine of
+//! lock; `domain` has these. It matches and transports nothing itself: the engine of
 //! [`causeway_message::library`] does.
 //!
 //! # Messages
@@ -34,8 +34,8 @@
 //! [`SLOTS_MAX`](crate::limits::SLOTS_MAX) (2^20) slots are in use. Beyond these numbers a send,
 //! receive, read, write or atomic operation fails with `FI_EAGAIN` and starts nothing; the caller
 //! makes progress and repeats the call. All progress happens within calls: by the application, or
-//! by a thread of `shell`. An endpoint is not synchronised: `shell` calls it under the domain's
-//! lock.
+//! by a thread of `domain`. An endpoint is not synchronised: `shell` and `domain` call it under the
+//! domain's lock.
 
 mod address_vector;
 mod atomic;

@@ -5,11 +5,11 @@
 //! they count from the opening of the endpoint and wrap at 64 bits. They are not the counters that
 //! an application opens (`fi_cntr`, `shell::cntr`), are not reset, and the application cannot read
 //! them while the endpoint is open. The exception is `uncounted`, which is no statistic: sends
-//! without a completion wait there until `shell::state` takes them
+//! without a completion wait there until `domain::state` takes them
 //! ([`EndpointStats::take_injected`], after each call and each progress) and adds them to the bound
 //! `fi_cntr` of sends.
 //!
-//! The modules of `rdm` count internal events and sends without a completion. `shell::state` counts
+//! The modules of `rdm` count internal events and sends without a completion. `domain::route` counts
 //! each completion that it routes, and asks [`EndpointStats::lost_injected`] whether a failed
 //! completion is that of an injected operation (a send, write or atomic operation): it gets a
 //! warning and no queue entry. Successful operations of peers are completions of the `REMOTE`

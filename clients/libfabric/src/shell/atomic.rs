@@ -8,7 +8,7 @@
 //! as many as the query reports: 4,096 bytes of operands, compare values included. Each has at most
 //! [`SEGMENTS_MAX`] (8) local segments, and an operation has exactly one remote segment. Otherwise
 //! the call gives `-FI_EINVAL`. A read (`FI_ATOMIC_READ`) uses no operands: its results give the
-//! number of elements. Calls before `FI_ENABLE` give `-FI_EOPBADSTATE` (`shell::endpoint`). Other
+//! number of elements. Calls before `FI_ENABLE` give `-FI_EOPBADSTATE` (`endpoint_object`). Other
 //! errors are those of `rdm::initiator`, such as `-FI_EAGAIN` with 256 calls to the target, or
 //! 4,096 of the endpoint, in progress. A call that fails starts nothing.
 //!
@@ -25,9 +25,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::endpoint::{Endpoint, of_fid};
-use super::state::EpState;
+use super::endpoint_object::{Endpoint, of_fid};
 use crate::abi::*;
+use crate::domain::EpState;
 use crate::errno::Errno;
 use crate::limits::{REMOTE_SEGMENTS_MAX, SEGMENTS_MAX};
 use crate::rdm::{

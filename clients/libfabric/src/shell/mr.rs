@@ -21,7 +21,8 @@ use std::sync::atomic::Ordering;
 
 use libc::iovec;
 
-use super::object::{FidObject, close_object, domain_of, give_object, to_status};
+use super::domain_object::domain_of;
+use super::object::{FidObject, close_object, give_object, to_status};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::limits::SEGMENTS_MAX;

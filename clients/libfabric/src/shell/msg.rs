@@ -11,7 +11,8 @@ use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{buffer, of_fid, segments};
+use super::arguments::{buffer, segments};
+use super::endpoint_object::of_fid;
 use super::tagged::{ReceiveArgs, SendArgs, receive, transmit, transmit_injected};
 use crate::abi::*;
 use crate::errno::Errno;

@@ -20,7 +20,8 @@ use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{Endpoint, buffer, injectable, of_fid, segments};
+use super::arguments::{buffer, injectable, segments};
+use super::endpoint_object::{Endpoint, of_fid};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::rdm::{Message, Payload, ReceiveSpec, ReportTemplate, TAG_MASK};
