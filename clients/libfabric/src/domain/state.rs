@@ -199,7 +199,7 @@ impl DomainState {
     }
 
     /// Receives a message for an empty queue without queueing its completion
-    /// ([`Rdm::receive_fast`]).
+    /// ([`Rdm::receive_fast`](crate::rdm::Rdm::receive_fast)).
     ///
     /// # Errors
     /// [`FastMiss::Nothing`] if no message arrived; otherwise all endpoints of the queue must make
