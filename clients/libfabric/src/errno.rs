@@ -17,6 +17,10 @@ use causeway_message::status::Status;
 
 use crate::abi::*;
 
+/// The reason why an operation was not started: an error number of libfabric, above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
 /// Returns the number of an error of a NIC or an endpoint.
 pub fn of(error: Error) -> i32 {
     match error {

@@ -11,16 +11,17 @@
 //! # Place
 //! The crate is a client: it stands beside `clients/myriexpress` on `causeway-endpoint`, which
 //! attaches to the daemon, and `causeway-message`, which matches messages. A message goes from the
-//! application through `shell` (C objects) and `rdm` (the endpoint) to the engine of
-//! `causeway-message`; a received message goes the other way when the application makes a call,
+//! application through `shell` (C objects), `domain` (their state under one lock) and `rdm` (the
+//! endpoint) to the engine of `causeway-message`; a received message goes the other way when the application makes a call,
 //! usually a read of a completion queue, or in the progress thread of a domain with
 //! `FI_PROGRESS_AUTO`.
 //!
 //! # Modules
 //! libfabric's core loads the library and calls [`fi_prov_ini`]. `provider` describes the provider,
-//! `info` answers `fi_getinfo` from the NICs that `nics` finds, `fabric` opens a fabric and `shell`
-//! the objects in it. `eq` is the event queue, `abi` the layout of libfabric's C structures,
-//! `errno` maps errors, `log` writes diagnostics.
+//! `info` answers `fi_getinfo` from the NICs that `nics` finds, `shell` opens a fabric and the
+//! objects in it. `domain` has the state of these objects and the threads that wait for them, `rdm`
+//! an endpoint. Of the modules below all, `abi` is the layout of libfabric's C structures, `errno`
+//! maps errors, `log` writes diagnostics. No module uses one above it.
 //!
 //! # Threads and limits
 //! Calls run in the application's threads. The crate starts a progress thread for a domain with
@@ -52,9 +53,8 @@
 
 mod abi;
 mod address;
-mod eq;
+mod domain;
 mod errno;
-mod fabric;
 mod identity;
 mod info;
 mod limits;

@@ -11,11 +11,11 @@
 //! | lengths and segments of an operation | modules of `shell`, `rdm` | the call fails (`-FI_EMSGSIZE`, `-FI_EINVAL`) and starts nothing |
 //! | operations in progress | `rdm` | the call fails with `-FI_EAGAIN`; the application repeats it |
 //! | operations of peers | `rdm::target` | the request is dropped without a reply |
-//! | completions | `shell::state` | requests of peers wait at their senders |
+//! | completions | `domain::route` | requests of peers wait at their senders |
 //! | regions, addresses | `rdm::regions`, `rdm::address_vector` | `-FI_ENOMEM` |
 //! | unexpected messages | `rdm::unexpected` | messages wait at their senders |
 //! | connects, services | `rdm::connect`, `rdm::service` | waiting messages fail; no service is found |
-//! | polls, sleeps, close | `rdm`, modules of `shell` | speed only; messages that have not left at the close are lost |
+//! | polls, sleeps, close | `rdm`, `domain`, `shell::endpoint` | speed only; messages that have not left at the close are lost |
 //!
 //! All run in the process of the application, in its calling threads, or in `progress_thread` and
 //! `connect_thread`.

@@ -14,12 +14,10 @@
 //! thread, and `rdm` under the lock of the domain: while standard error blocks, so do all calls on
 //! the domain.
 
+use std::fmt::Display;
 use std::sync::Mutex;
 
-use causeway_message::library::DirectCounters;
-
 use crate::identity::NAME;
-use crate::rdm::StatsReport;
 
 /// The last warning. A warning is not repeated if an application polls for its cause.
 static LAST: Mutex<String> = Mutex::new(String::new());
@@ -69,14 +67,11 @@ pub fn info(text: &str) {
 /// The destination of endpoint counters: `stderr`, or the prefix of a file name.
 const COUNTERS: &str = "FI_CAUSEWAY_COUNTERS";
 
-/// Writes the counters of an endpoint that is closed.
-pub fn endpoint_stats(stats: &StatsReport) {
+/// Appends a table of counters to the destination that `FI_CAUSEWAY_COUNTERS` names, if any.
+pub fn append_counters(table: &impl Display) {
     use std::io::Write as _;
-    if is_wanted("info") {
-        write("info", &stats.line());
-    }
     let Some(to) = std::env::var_os(COUNTERS).filter(|to| !to.is_empty()) else { return };
-    let table = stats.to_string();
+    let table = table.to_string();
     if to == "stderr" {
         let _ = std::io::stderr().write_all(table.as_bytes());
         return;
@@ -87,17 +82,6 @@ pub fn endpoint_stats(stats: &StatsReport) {
     if let Err(error) = file.and_then(|mut file| file.write_all(table.as_bytes())) {
         write("warn", &format!("{COUNTERS}: {}: {error}", path.display()));
     }
-}
-
-/// Writes how large messages of this host were received by an endpoint that is closed.
-pub fn large_messages(fetched: &DirectCounters) {
-    let DirectCounters { messages, helped, fell_back, refused, unknown } = *fetched;
-    info(&format!(
-        "large messages from peers on this host: {messages} were read from the peer's memory \
-         ({helped} by both processes), {fell_back} were copied through the channel; the kernel \
-         refused reads from {refused} peers (ptrace_scope, other credentials), {unknown} peers \
-         were not tried (another user or PID namespace, CAUSEWAY_DIRECT=0)",
-    ));
 }
 
 /// Writes a line in the format of libfabric's log.

@@ -1,7 +1,7 @@
 //! The entry point `fi_prov_ini`, and the provider's description.
 //!
 //! libfabric's core calls the entry point once after it loads the library, and reaches everything
-//! else through the functions of the description: `info::getinfo` and `fabric::open`. The
+//! else through the functions of the description: `info::getinfo` and `shell::fabric::open`. The
 //! description is static and belongs to the core from then on; the provider neither reads nor
 //! changes it. Loading starts no thread and contacts no daemon. The library stays loaded until the
 //! process ends (`-z nodelete`), so the function `cleanup` releases nothing.
@@ -28,7 +28,7 @@ static PROVIDER: Description = Description(UnsafeCell::new(FiProvider {
     context: FiContext { internal: [std::ptr::null_mut(); 4] },
     name: c"causeway".as_ptr(),
     getinfo: crate::info::getinfo,
-    fabric: crate::fabric::open,
+    fabric: crate::shell::fabric::open,
     cleanup,
 }));
 

@@ -14,6 +14,7 @@
 
 use std::thread::ThreadId;
 
+use causeway_endpoint::lock::Room;
 use causeway_endpoint::nic::Conversation;
 use causeway_endpoint::paths::StagingCounters;
 use causeway_endpoint::waiter::WakeReasons;
@@ -107,23 +108,25 @@ pub struct MxEndpoint {
     pub wakeups: u64,
     /// Number of calls that did not wait and found nothing.
     idle_tests: u32,
+    /// The followers of this endpoint.
+    room: &'static Room,
 }
 
 impl MxEndpoint {
-    /// Opens an endpoint of a NIC.
+    /// Opens an endpoint of a NIC. Its followers wait in `room`.
     pub fn open(
-        own: LocalEndpoint,
+        (own, room): (LocalEndpoint, &'static Room),
         board: u32,
         wanted: u8,
         opening: OpenParams,
     ) -> Result<Self, Return> {
-        Self::open_over(Conversation::new(board)?, own, board, wanted, opening)
+        Self::open_over(Conversation::new(board)?, (own, room), board, wanted, opening)
     }
 
     /// Opens an endpoint over an existing connection to the daemon.
     pub fn open_over(
         conversation: Conversation,
-        own: LocalEndpoint,
+        (own, room): (LocalEndpoint, &'static Room),
         board: u32,
         wanted: u8,
         opening: OpenParams,
@@ -145,6 +148,7 @@ impl MxEndpoint {
             followers: 0,
             wakeups: 0,
             idle_tests: 0,
+            room,
         })
     }
 
@@ -233,10 +237,8 @@ impl MxEndpoint {
 
     /// Wakes `count` followers.
     fn call(&self, count: u32) {
-        if count > 0
-            && let Some(slot) = crate::table::slot(self.own.slot)
-        {
-            slot.room.call(count);
+        if count > 0 {
+            self.room.call(count);
         }
     }
 

@@ -10,8 +10,9 @@
 //! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has
 //! another lock, which is held while the daemon answers: threads that open endpoints take turns.
 //! The lock of the new slot is held as well, so that counters of all endpoints and a fork wait too.
-//! The table is never freed. Used by the functions of `call` that concern endpoints, by `wait`,
-//! `endpoint` and `fork`.
+//! The table is never freed. Used by the functions of `call` that concern endpoints, by `wait` and
+//! `fork`. An endpoint does not know the table: it gets its number and the room of its followers at
+//! the opening.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -29,7 +30,7 @@ use causeway_endpoint::lock::{Lock, Room};
 pub struct EndpointSlot {
     lock: Lock,
     /// Followers: threads that wait while another thread sleeps on the doorbell.
-    pub room: Room,
+    room: Room,
     inner: UnsafeCell<SlotContent>,
 }
 
@@ -118,9 +119,10 @@ pub fn lock(handle: *mut c_void) -> Result<LockedEndpoint, Return> {
     place(handle).ok_or(Return::BadEndpoint)?.locked()
 }
 
-/// Stores a new endpoint in a free slot. Returns its handle.
+/// Stores a new endpoint in a free slot. `make` gets its number and the room of its followers.
+/// Returns its handle.
 pub fn insert(
-    make: impl FnOnce(LocalEndpoint) -> Result<MxEndpoint, Return>,
+    make: impl FnOnce(LocalEndpoint, &'static Room) -> Result<MxEndpoint, Return>,
 ) -> Result<*mut c_void, Return> {
     OPENING.take();
     let inserted = insert_one(make);
@@ -129,7 +131,7 @@ pub fn insert(
 }
 
 fn insert_one(
-    make: impl FnOnce(LocalEndpoint) -> Result<MxEndpoint, Return>,
+    make: impl FnOnce(LocalEndpoint, &'static Room) -> Result<MxEndpoint, Return>,
 ) -> Result<*mut c_void, Return> {
     for (at, slot) in SLOTS.iter().enumerate() {
         // A slot whose lock is held is in use.
@@ -144,7 +146,8 @@ fn insert_one(
         inner.turn = inner.turn.wrapping_add(1);
         USED.fetch_max(at.saturating_add(1), Ordering::AcqRel);
         let number = u16::try_from(at).map_err(|_| Return::NoResources)?;
-        inner.endpoint = Some(Box::new(make(LocalEndpoint { slot: number, turn: inner.turn })?));
+        let own = LocalEndpoint { slot: number, turn: inner.turn };
+        inner.endpoint = Some(Box::new(make(own, &slot.room)?));
         return Ok(slot.handle());
     }
     Err(Return::NoResources)

@@ -9,7 +9,7 @@
 //! one pair of endpoints share a peer.
 //!
 //! At most [`CONNECTS_MAX`] (256) connects of an endpoint run or wait; a further request is
-//! deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s ([`RECONNECT`]),
+//! deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s,
 //! until the answer or the timeout of the request ([`NicConfig::give_up_ns`](crate::NicConfig) if
 //! it has none; status `Timeout`); while the peer table is full nothing is sent. A connect to an
 //! unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs, and fails with
@@ -25,38 +25,16 @@ use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Pac
 
 use crate::Admission;
 use crate::context::{EngineContext, count};
+use crate::drop_reason::DropReason;
 use crate::endpoint::NicEndpoint;
-use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT};
-use crate::nic::DropReason;
+use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX};
 use crate::nic_table::NicTable;
-use crate::peer::{Incarnation, LivenessQuery};
+use crate::peer::Incarnation;
+use crate::pending_connect::PendingConnect;
 use crate::sequence::SequenceNumber;
 use crate::sequence_conflict::AckCheck;
-use crate::timers::{RoundTrip, TimerOwner};
+use crate::timers::TimerOwner;
 use crate::undiscovered::UndiscoveredConnect;
-
-/// A connect that has not ended.
-#[derive(Debug)]
-pub(crate) struct PendingConnect {
-    /// Token of the event at the end.
-    token: Token,
-    /// NIC number and endpoint of the target.
-    address: (u16, u8),
-    /// Key of the target.
-    key: u32,
-    /// Number of the request, which its answer repeats.
-    number: u8,
-    /// Time of the next repetition, in ns.
-    again_at: u64,
-    /// Requests sent.
-    tries: u32,
-    /// Time of the first request, in ns.
-    begun_at: u64,
-    /// Time at which the connect ends without an answer, in ns.
-    ends_at: u64,
-    /// Status of the connect at `ends_at`.
-    ends_with: Status,
-}
 
 /// Returns the number of an address's NIC, if the NIC is known.
 fn number_of(hosts: &NicTable, to: Address) -> Option<u16> {
@@ -104,17 +82,8 @@ impl NicEndpoint {
         ends_at: u64,
     ) {
         self.connect_number = self.connect_number.wrapping_add(1);
-        self.connects.push(PendingConnect {
-            token,
-            address,
-            key,
-            number: self.connect_number,
-            again_at: ctx.now,
-            tries: 0,
-            begun_at: ctx.now,
-            ends_at,
-            ends_with: Status::Timeout,
-        });
+        let (number, times) = (self.connect_number, (ctx.now, ends_at));
+        self.connects.push(PendingConnect::new(token, address, key, number, times));
         self.connects_due(ctx);
     }
 
@@ -135,19 +104,14 @@ impl NicEndpoint {
         self.undiscovered_due(ctx);
         let mut at = 0_usize;
         while let Some(connecting) = self.connects.get_mut(at) {
-            if connecting.ends_at <= ctx.now {
+            if let Some(status) = connecting.end(ctx.now) {
                 let ended = self.connects.swap_remove(at);
-                self.connect_ended(ctx, &ended, ended.ends_with);
+                self.connect_ended(ctx, &ended, status);
                 continue;
             }
             at = at.saturating_add(1);
-            if connecting.again_at > ctx.now {
-                continue;
-            }
-            let wait = RoundTrip::new(RECONNECT).wait(connecting.tries);
-            connecting.again_at = ctx.now.saturating_add(wait);
-            connecting.tries = connecting.tries.saturating_add(1);
-            let (address, key, number) = (connecting.address, connecting.key, connecting.number);
+            let address = connecting.address();
+            let Some((key, number)) = connecting.next_request(ctx.now) else { continue };
             // If the peer table is full, the connect is repeated later.
             if let Some(peer) = self.peers.at_or_new(address, ctx.now) {
                 count(&mut self.counters.connects_sent);
@@ -159,7 +123,7 @@ impl NicEndpoint {
 
     /// Arms the timer of the connects for the earliest repetition or end.
     fn rearm_connects(&mut self, ctx: &mut EngineContext<'_>) {
-        let times = self.connects.iter().map(|connect| connect.again_at.min(connect.ends_at));
+        let times = self.connects.iter().map(PendingConnect::due);
         let times = times.chain(self.undiscovered.due());
         let owner = TimerOwner { endpoint: self.id, peer: None };
         ctx.timers.disarm(&mut self.connect_timer, owner);
@@ -201,14 +165,14 @@ impl NicEndpoint {
         ended: &PendingConnect,
         status: Status,
     ) {
-        if let Some(peer) = self.peers.at(ended.address) {
+        if let Some(peer) = self.peers.at(ended.address()) {
             let unknown = self.peers.get(peer).is_some_and(|remote| remote.session.is_none());
-            let alone = !self.connects.iter().any(|other| other.address == ended.address);
+            let alone = !self.connects.iter().any(|other| other.address() == ended.address());
             if unknown && alone {
                 self.end_peer(ctx, peer, Status::EndpointUnreachable);
             }
         }
-        self.end_connect(ctx, ended.token, status);
+        self.end_connect(ctx, ended.token(), status);
     }
 
     /// Cancels a connect. Returns whether it existed.
@@ -217,7 +181,7 @@ impl NicEndpoint {
             self.end_connect(ctx, token, Status::Cancelled);
             return true;
         }
-        let Some(at) = self.connects.iter().position(|connect| connect.token == token) else {
+        let Some(at) = self.connects.iter().position(|connect| connect.token() == token) else {
             return false;
         };
         let ended = self.connects.swap_remove(at);
@@ -238,16 +202,9 @@ impl NicEndpoint {
         let mut some = false;
         let there = self.peers.all().filter(|(_, remote)| remote.host == address.0);
         let trip = there.map(|(_, remote)| remote.trip()).max().unwrap_or(0);
-        for connect in self.connects.iter_mut().filter(|connect| connect.address == address) {
+        for connect in self.connects.iter_mut().filter(|connect| connect.address() == address) {
             some = true;
-            if connect.ends_with == Status::Timeout {
-                connect.ends_with = status;
-                // The refusal itself is the measurement of a round trip.
-                let trip = trip.max(ctx.now.saturating_sub(connect.begun_at));
-                let doubt = LivenessQuery::new(ctx.now, status, trip);
-                connect.ends_at = connect.ends_at.min(doubt.deadline());
-                connect.again_at = ctx.now.saturating_add(1);
-            }
+            connect.doubt(ctx.now, status, trip);
         }
         if some {
             self.rearm_connects(ctx);
@@ -263,7 +220,7 @@ impl NicEndpoint {
         status: Status,
     ) -> bool {
         let mut some = false;
-        while let Some(at) = self.connects.iter().position(|connect| connect.address == address) {
+        while let Some(at) = self.connects.iter().position(|connect| connect.address() == address) {
             some = true;
             let ended = self.connects.swap_remove(at);
             self.connect_ended(ctx, &ended, status);
@@ -309,12 +266,10 @@ impl NicEndpoint {
     pub(crate) fn renew_connects(&mut self, ctx: &mut EngineContext<'_>, address: (u16, u8)) {
         let mut some = false;
         for connect in &mut self.connects {
-            if connect.address == address {
+            if connect.address() == address {
                 some = true;
                 self.connect_number = self.connect_number.wrapping_add(1);
-                connect.number = self.connect_number;
-                // Not at the current time: its timers may have run already.
-                connect.again_at = ctx.now.saturating_add(1);
+                connect.renew(self.connect_number, ctx.now);
             }
         }
         if some {
@@ -346,7 +301,7 @@ impl NicEndpoint {
     ) -> Result<(), DropReason> {
         let Connect { ends, expected, number, .. } = *connect;
         let address = (host, ends.source);
-        let ours = |other: &PendingConnect| other.address == address && other.number == number;
+        let ours = |other: &PendingConnect| other.is_answered(address, number);
         let Some(at) = self.connects.iter().position(ours) else {
             return Err(DropReason::UnknownPeer);
         };
@@ -382,7 +337,7 @@ impl NicEndpoint {
             self.connects_due(ctx);
             return Ok(());
         };
-        let PendingConnect { token, .. } = self.connects.swap_remove(at);
+        let token = self.connects.swap_remove(at).token();
         let before = self.peers.past_generation(address);
         if let Some(remote) = self.peers.get_mut(peer) {
             remote.heard_at = ctx.now;

@@ -22,8 +22,8 @@ use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};
 
 use crate::context::{EngineContext, count};
+use crate::drop_reason::DropReason;
 use crate::endpoint::NicEndpoint;
-use crate::nic::DropReason;
 use crate::peer::Incarnation;
 use crate::sequence::SequenceNumber;
 

@@ -26,12 +26,13 @@ use std::collections::VecDeque;
 
 use causeway_wire::mx::{Address, Event, NicId, PeerId, Status, Token};
 
-use crate::connect::PendingConnect;
 use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, PeerCounters};
 use crate::limits::{CANCEL_SEARCH_UNIT, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
+use crate::liveness::LivenessQuery;
 use crate::offers::{OfferState, OfferTable};
-use crate::peer::{LivenessQuery, MessageContent, PeerTable, QueuedMessage};
+use crate::peer::{MessageContent, PeerTable, QueuedMessage};
+use crate::pending_connect::PendingConnect;
 use crate::reorder_quota::ReorderQuota;
 use crate::send_windows::SendWindows;
 use crate::timers::{Timer, TimerOwner};

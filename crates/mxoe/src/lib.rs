@@ -70,15 +70,20 @@ mod context;
 mod counters;
 pub mod discovery;
 pub mod driver;
+mod drop_reason;
 mod endpoint;
+mod impossible_acks;
 mod jumbo_pull;
 mod lent;
 pub mod limits;
+mod liveness;
 pub mod local;
 mod nic;
 mod nic_table;
 mod offers;
 mod peer;
+mod pending_bytes;
+mod pending_connect;
 mod pull;
 mod pull_reply;
 mod receive_order;
@@ -96,9 +101,10 @@ mod undiscovered;
 use causeway_wire::mx::{Event, PeerId, RegionId};
 
 pub use counters::{EndpointCounters, NicCounters, PeerCounters};
+pub use drop_reason::DropReason;
 pub use endpoint::PeerState;
 pub use lent::{CopyFault, LentBytes};
-pub use nic::{DropReason, Nic, NicConfig, OpenError};
+pub use nic::{Nic, NicConfig, OpenError};
 
 /// The bytes of a region cannot be reached because their memory was unmapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

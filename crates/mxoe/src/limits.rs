@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | sends, connects, waiting events of an endpoint | `request`, `connect`, `endpoint` | the request is deferred and stays in the ring |
 //! | messages in flight, window | `transmit` | messages wait in the queue of the peer |
-//! | kept messages of a peer | `receive_order`, `reorder_quota` | the packet is dropped and retransmitted |
+//! | kept messages of a peer | `receive_order`, `pending_bytes` | the packet is dropped and retransmitted |
 //! | offers, pulls, blocks | `offers`, `pull`, `request_window` | an offer is not acknowledged; pulls wait in order |
 //! | pulled bytes | `send_windows`, `pull_reply` | blocks are sent at intervals |
 //! | NICs, discovery | `nic_table`, `discovery` | a further NIC is not added, and its frames are dropped |

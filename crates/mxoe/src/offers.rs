@@ -19,11 +19,25 @@ use causeway_wire::mx::{Handle, PeerId, Token, Window};
 use causeway_wire::mxoe::{FRAGMENT_LEN, PULL_FRAMES_MAX};
 
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_MAX};
-use crate::peer::OfferHeader;
 
 /// Number of bits of a handle that select the slot.
 const SLOT_BITS: u32 = OFFERS_MAX.trailing_zeros();
 const _: () = assert!(OFFERS_MAX.is_power_of_two());
+
+/// Contents of a rendezvous packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OfferHeader {
+    /// Match information of the message.
+    pub(crate) match_info: u64,
+    /// Length of the message in bytes.
+    pub(crate) len: u32,
+    /// Send window of the sender.
+    pub(crate) window: u8,
+    /// Sequence of that window, which changes with each use.
+    pub(crate) window_sequence: u8,
+    /// Offset of the message in the window, in bytes.
+    pub(crate) offset: u16,
+}
 
 /// An offered message.
 #[derive(Debug)]

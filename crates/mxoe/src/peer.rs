@@ -18,16 +18,16 @@
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
-use causeway_wire::mx::{Handle, PeerId, Status, Token, Window};
+use causeway_wire::mx::{Handle, PeerId, Token, Window};
 
 use crate::counters::PeerCounters;
+use crate::impossible_acks::SequenceConflict;
 use crate::jumbo_pull::JumboPull;
-use crate::limits::{
-    DOUBT_NS, PARTNERS_MAX, PAST_PEERS_MAX, QUIET_NS, REREQUEST, RESEND, WINDOW_PACKETS,
-};
+use crate::limits::{PARTNERS_MAX, PAST_PEERS_MAX, QUIET_NS, REREQUEST, RESEND, WINDOW_PACKETS};
+use crate::liveness::LivenessQuery;
+use crate::offers::OfferHeader;
 use crate::request_window::RequestWindow;
 use crate::sequence::SequenceNumber;
-use crate::sequence_conflict::SequenceConflict;
 use crate::timers::{RoundTrip, Timer};
 
 /// A message to a peer, until the peer acknowledges it.
@@ -115,21 +115,6 @@ pub(crate) enum PendingMessage {
     Notified,
 }
 
-/// Contents of a rendezvous packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OfferHeader {
-    /// Match information of the message.
-    pub(crate) match_info: u64,
-    /// Length of the message in bytes.
-    pub(crate) len: u32,
-    /// Send window of the sender.
-    pub(crate) window: u8,
-    /// Sequence of that window, which changes with each use.
-    pub(crate) window_sequence: u8,
-    /// Offset of the message in the window, in bytes.
-    pub(crate) offset: u16,
-}
-
 /// State of the messages from a peer.
 #[derive(Debug)]
 pub(crate) struct ReceiveState {
@@ -164,51 +149,6 @@ pub(crate) struct PullState {
     pub(crate) request_window: RequestWindow,
     /// Whether jumbo frames are requested.
     pub(crate) jumbo: JumboPull,
-}
-
-/// A query whether a peer is still there, after a report that it is gone.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LivenessQuery {
-    /// Time of the query, in ns.
-    pub(crate) since: u64,
-    /// Status of the peer's end if no packet of it arrives.
-    pub(crate) status: Status,
-    /// Time in ns that the peer has to answer.
-    pub(crate) lasts: u64,
-    /// The query was repeated.
-    pub(crate) is_repeated: bool,
-    /// The query was refused as well, by the host of the peer or by a node on the path.
-    pub(crate) refused: bool,
-}
-
-impl LivenessQuery {
-    /// Starts a query. `trip` is the known round trip in ns.
-    pub(crate) fn new(now: u64, status: Status, trip: u64) -> Self {
-        let lasts = trip.saturating_mul(3).clamp(DOUBT_NS, RESEND.most_ns);
-        Self { since: now, status, lasts, is_repeated: false, refused: false }
-    }
-
-    /// Returns the time at which the peer is gone.
-    pub(crate) const fn deadline(self) -> u64 {
-        self.since.saturating_add(self.lasts)
-    }
-
-    /// Returns the time of the repetition: the query or its answer may be lost.
-    pub(crate) const fn repeat_at(self) -> u64 {
-        self.since.saturating_add(self.lasts / 2)
-    }
-
-    /// Records the repetition. If it is late, the time to answer is extended by the delay.
-    pub(crate) fn repeat(&mut self, now: u64) {
-        let late = now.saturating_sub(self.repeat_at());
-        self.lasts = self.lasts.saturating_add(late);
-        self.is_repeated = true;
-    }
-
-    /// Returns the time of the next action.
-    pub(crate) const fn due(self) -> u64 {
-        if self.is_repeated { self.deadline() } else { self.repeat_at() }
-    }
 }
 
 /// A peer that sent a connect request and seems not to know that this endpoint restarted.

@@ -30,11 +30,11 @@ use causeway_wire::mx::{Event, Handle, PeerId, Status, Token, Window};
 use causeway_wire::mxoe::{EndpointPair, FRAGMENT_LEN, Packet, Pull as PullRequest, PullReply};
 
 use crate::context::{EngineContext, add, count};
+use crate::drop_reason::DropReason;
 use crate::endpoint::NicEndpoint;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PEER_MAX, PULLS_OF_PEER_MAX};
-use crate::nic::DropReason;
-use crate::offers::{ActivePull, FrameLayout, Offer, OfferState};
-use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
+use crate::offers::{ActivePull, FrameLayout, Offer, OfferHeader, OfferState};
+use crate::peer::{MessageContent, QueuedMessage, RemoteEndpoint};
 
 /// Lowest byte of each magic, combined with the endpoint by XOR. Hardware that serves native MX
 /// finds the endpoint in this byte.

@@ -22,8 +22,8 @@ use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};
 
 use crate::context::{EngineContext, add, count};
+use crate::drop_reason::DropReason;
 use crate::endpoint::NicEndpoint;
-use crate::nic::DropReason;
 use crate::offers::FrameLayout;
 use crate::send_windows::SendWindow;
 

@@ -26,14 +26,12 @@ use causeway_wire::mxoe::{
 };
 
 use crate::context::{EngineContext, add, count};
+use crate::drop_reason::DropReason;
 use crate::endpoint::NicEndpoint;
 use crate::limits::{ACK_DELAY_NS, EARLY_MAX, FOREIGN_PACKETS_MAX, UNACKED_MAX};
-use crate::nic::DropReason;
-use crate::peer::{OfferHeader, PendingMessage};
-use crate::sequence::SequenceNumber;
-
-/// Half of the number space: greater distances mean an earlier number.
-pub(crate) const HALF: usize = 8192;
+use crate::offers::OfferHeader;
+use crate::peer::PendingMessage;
+use crate::sequence::{HALF, SequenceNumber};
 
 /// Common fields of the packets with a sequence number.
 pub(crate) struct Envelope {

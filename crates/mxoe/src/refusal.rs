@@ -25,10 +25,10 @@ use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{EndpointPair, Nack, Packet, PullNack, nack};
 
 use crate::context::{EngineContext, count};
+use crate::drop_reason::DropReason;
 use crate::endpoint::NicEndpoint;
-use crate::nic::DropReason;
+use crate::liveness::LivenessQuery;
 use crate::offers::OfferState;
-use crate::peer::LivenessQuery;
 use crate::pull::magic_of;
 use crate::sequence::SequenceNumber;
 

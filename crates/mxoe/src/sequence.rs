@@ -16,6 +16,9 @@
 const COUNT_BITS: u16 = 0x3fff;
 const GENERATION_SHIFT: u32 = 14;
 
+/// Half of the number space: greater distances mean an earlier number.
+pub(crate) const HALF: usize = 8192;
+
 /// A sequence number as on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SequenceNumber(pub(crate) u16);

@@ -10,7 +10,7 @@
 //!
 //! The query starts at once if a number that was never sent is acknowledged. Acknowledgements with
 //! another generation, or without acknowledged numbers, start it after more than 4 in a row over
-//! more than 1 s ([`CONFLICTS_TOLERATED`]): late packets cause a few. Not here: conflicts of
+//! more than 1 s ([`impossible_acks`](crate::impossible_acks)): late packets cause a few. Not here: conflicts of
 //! connect requests ([`connect`](crate::connect)), and reports that a peer is gone
 //! ([`refusal`](crate::refusal)). Called by [`receive_order`](crate::receive_order) for each
 //! acknowledgement, by [`connect`](crate::connect) for numbers beyond those sent, and by the peer's
@@ -20,10 +20,10 @@ use causeway_wire::mx::{PeerId, Status};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::limits::{CONFLICTS_NS, CONFLICTS_TOLERATED};
-use crate::peer::{LivenessQuery, SendState};
-use crate::receive_order::HALF;
-use crate::sequence::SequenceNumber;
+use crate::impossible_acks::SequenceConflict;
+use crate::liveness::LivenessQuery;
+use crate::peer::SendState;
+use crate::sequence::{HALF, SequenceNumber};
 
 /// Result of comparing an acknowledgement with the sent numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,17 +34,6 @@ pub(crate) enum AckCheck {
     Ahead,
     /// It lacks acknowledged numbers, or has another generation.
     Other,
-}
-
-/// Impossible acknowledgements since the last possible one.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SequenceConflict {
-    /// Time of the first, in ns.
-    since: u64,
-    /// Number of them.
-    times: u32,
-    /// The pending query. The peer is gone unless it answers with a possible number.
-    asked: Option<LivenessQuery>,
 }
 
 impl SendState {
@@ -59,19 +48,17 @@ impl SendState {
 
     /// Returns the query that the peer has not answered.
     pub(crate) fn pending_query(&self) -> Option<LivenessQuery> {
-        self.conflict.and_then(|conflict| conflict.asked)
+        self.conflict.and_then(|conflict| conflict.query())
     }
 
     /// Records an impossible acknowledgement. Returns whether to query the peer now; a few such
     /// acknowledgements are tolerated, because packets can be late.
     fn records_conflict(&mut self, check: AckCheck, now: u64) -> bool {
-        let new = SequenceConflict { since: now, times: 0, asked: None };
-        let SequenceConflict { since, times, asked } = self.conflict.get_or_insert(new);
-        *times = times.saturating_add(1);
-        let often = *times > CONFLICTS_TOLERATED && now.saturating_sub(*since) > CONFLICTS_NS;
+        let conflict = self.conflict.get_or_insert(SequenceConflict::new(now));
+        let often = conflict.count(now);
         // Old numbers can still arrive during the quiet time.
         let ahead = check == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);
-        asked.is_none() && (ahead || often)
+        conflict.query().is_none() && (ahead || often)
     }
 }
 
@@ -101,7 +88,7 @@ impl NicEndpoint {
         if check != AckCheck::Possible && remote.send.records_conflict(check, ctx.now) {
             let doubt = LivenessQuery::new(ctx.now, Status::EndpointUnreachable, remote.trip());
             if let Some(conflict) = &mut remote.send.conflict {
-                conflict.asked = Some(doubt);
+                conflict.ask(doubt);
             }
             count(&mut self.counters.doubts);
             self.query_liveness(ctx, peer);
@@ -113,7 +100,7 @@ impl NicEndpoint {
     /// Runs the timer of a query. Returns whether the peer is gone because it did not answer.
     pub(crate) fn query_due(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> bool {
         let Some(remote) = self.peers.get_mut(peer) else { return true };
-        let asked = remote.send.conflict.as_mut().and_then(|conflict| conflict.asked.as_mut());
+        let asked = remote.send.conflict.as_mut().and_then(SequenceConflict::query_mut);
         let Some(doubt) = asked.filter(|doubt| doubt.due() <= ctx.now) else { return false };
         let status = doubt.status;
         if doubt.is_repeated {

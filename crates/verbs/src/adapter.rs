@@ -15,24 +15,17 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Kind, State};
 use crate::error_counts::ErrorCounts;
 use crate::limits::QUEUE_PAIRS_MAX;
 use crate::number::Table;
 use crate::peer_traffic::{PeerTable, PeerTraffic};
-use crate::queue_pair::{Kind, QueuePair, State};
+use crate::queue_pair::QueuePair;
 use crate::queues::{AsyncEvent, Queues};
 use crate::region::{RegionLimits, Regions};
 use crate::session::Sessions;
 use crate::work::{Completion, ReceiveQueue, Status};
-
-/// The identity of an adapter in its subnet. An identity is never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AdapterId {
-    /// Index in the subnet's list of adapters; reused after a removal.
-    pub(crate) slot: u32,
-    /// Serial number of the adapter, which distinguishes successive adapters of a slot.
-    pub(crate) serial: u32,
-}
 
 /// The values of an adapter that the operator decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

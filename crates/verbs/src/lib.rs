@@ -41,11 +41,12 @@
 //! ```
 //!
 //! # Modules
-//! [`subnet`] owns the [`adapter`]s, [`mod@queues`] is the interface to their work queues, and
-//! [`work`] has the decoded requests and completions. [`multicast`] has the groups of datagram
-//! queue pairs. [`number`] gives objects their numbers. [`transport`] finds the adapter of a
-//! destination; [`session`] connects queue pairs to a service of the daemon. Other hosts, and
-//! adapters that the group's [`policy`] denies, are refused with a [`transport::Refusal`].
+//! [`subnet`] owns the [`adapter`]s, an adapter its [`queue_pair`]s ([`Attributes`] are their
+//! values). [`mod@queues`] is the interface to their work queues, and [`work`] has the decoded
+//! requests and completions. [`multicast`] has the groups of datagram queue pairs. [`number`] gives
+//! objects their numbers. [`transport`] finds the adapter of a destination; [`session`] connects
+//! queue pairs to a service of the daemon. Other hosts, and adapters that the group's [`policy`]
+//! denies, are refused with a [`transport::Refusal`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -59,6 +60,9 @@
 )]
 
 pub mod adapter;
+mod adapter_id;
+mod attributes;
+mod budget;
 pub mod engine;
 mod error_counts;
 pub mod limits;
@@ -74,10 +78,13 @@ pub mod subnet;
 pub mod transport;
 pub mod work;
 
-pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters, Retired};
-pub use engine::{Budget, Endpoint, Observation, ObservedMessage, Progress, Resume, WaitReason};
+pub use adapter::{Adapter, AdapterConfig, Counters, Retired};
+pub use adapter_id::AdapterId;
+pub use attributes::{Attributes, Change, Kind, Peer, QueuePairError, Receive, State};
+pub use budget::Budget;
+pub use engine::{Endpoint, Observation, ObservedMessage, Progress, Resume, WaitReason};
 pub use error_counts::ErrorCounts;
 pub use peer_traffic::{PeerTraffic, TrafficSum};
-pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};
+pub use queue_pair::QueuePair;
 pub use queues::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
 pub use subnet::{AddError, Subnet};

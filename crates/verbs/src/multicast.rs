@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::adapter::AdapterId;
+use crate::adapter_id::AdapterId;
 use crate::limits::{MEMBERSHIPS_PER_ADAPTER_MAX, MULTICAST_MEMBERS_MAX};
 
 /// Why a queue pair is not attached or detached.

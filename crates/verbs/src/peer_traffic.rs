@@ -8,7 +8,7 @@
 //! has slots (4,096), of 56 bytes. All of it runs in the dispatcher's thread that serves the
 //! subnet.
 
-use crate::adapter::AdapterId;
+use crate::adapter_id::AdapterId;
 
 /// Messages and bytes of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -17,7 +17,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::engine::Budget;
+use crate::budget::Budget;
 use crate::limits::{POLICY_CHECK_BYTES, POLICY_RESULTS_MAX};
 
 /// An Ethernet address.

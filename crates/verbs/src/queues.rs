@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use causeway_memory::Map;
 
-use crate::queue_pair::State;
+use crate::attributes::State;
 use crate::region::Region;
 use crate::work::{Completion, ReceiveQueue, ReceiveWork, SendWork};
 

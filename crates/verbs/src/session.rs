@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 use causeway_memory::Map;
 
+use crate::attributes::{Attributes, Kind};
 use crate::limits::{SERVICE_QPN, SESSION_MESSAGE_BYTES};
-use crate::queue_pair::{Attributes, Kind};
 use crate::region::Regions;
 
 /// A user of registered memory. Dropping it, or its [`std::sync::Weak`], asks for nothing.

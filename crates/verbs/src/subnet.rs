@@ -14,12 +14,15 @@
 //! to a queue pair that does not exist or does not receive, the error state included, find no
 //! responder: reliable requests wait as unanswered, unreliable messages and datagrams are lost.
 
-use crate::adapter::{Adapter, AdapterConfig, AdapterId, Retired};
-use crate::engine::{Observer, Responder, Scratch};
+use crate::adapter::{Adapter, AdapterConfig, Retired};
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Attributes, Change, Kind, QueuePairError, State};
+use crate::engine::observer::Observer;
+use crate::engine::state::{Responder, Scratch};
 use crate::limits::{ADAPTERS_MAX, RETIRED_MAX};
 use crate::multicast::{Groups, MulticastError};
 use crate::policy::Policy;
-use crate::queue_pair::{Attributes, Change, Kind, QueuePair, QueuePairError, State};
+use crate::queue_pair::QueuePair;
 use crate::queues::{AsyncEvent, Queues};
 use crate::transport::Local;
 

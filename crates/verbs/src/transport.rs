@@ -15,10 +15,10 @@
 
 use std::collections::HashMap;
 
-use crate::adapter::AdapterId;
-use crate::engine::Budget;
+use crate::adapter_id::AdapterId;
+use crate::attributes::Kind;
+use crate::budget::Budget;
 use crate::policy::{CheckedPolicy, Denial, Policy};
-use crate::queue_pair::Kind;
 
 /// Why a destination cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

@@ -1,16 +1,13 @@
-//! Atomic operations on remote memory: layouts, numbers and the table of functions, as in
-//! `fi_atomic(3)`.
+//! The arguments of atomic operations on remote memory: layouts and numbers, as in `fi_atomic(3)`.
 //!
-//! The application's threads call the functions of [`OpsAtomic`] through the table of an endpoint;
-//! `shell::atomic` fills the table, and `rdm::atomic` has the supported combinations. The module
-//! has no behaviour: numbers from callers are checked in `shell`, and an unsupported combination is
-//! `-FI_EOPNOTSUPP` there.
+//! The application passes them to the functions of an endpoint ([`endpoint`](super::endpoint)).
+//! `shell::atomic` checks the numbers, and `rdm::atomic` has the supported combinations; an
+//! unsupported combination is `-FI_EOPNOTSUPP` there. Collective operations use the same types and
+//! operations; the provider implements none. The module has no behaviour.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
-use super::FiAddr;
-use super::endpoint::FidEp;
-use super::ops::tables;
+use super::av::FiAddr;
 
 /// `struct fi_ioc`.
 #[derive(Debug, Clone, Copy)]
@@ -53,57 +50,15 @@ pub struct FiMsgAtomic {
     pub data: u64,
 }
 
-tables! {
-    /// `struct fi_ops_atomic`.
-    OpsAtomic {
-        write(
-            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void, to: FiAddr,
-            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
-        ) -> isize;
-        writev(
-            ep: *mut FidEp, iov: *const FiIoc, desc: *mut *mut c_void, count: usize, to: FiAddr,
-            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
-        ) -> isize;
-        writemsg(ep: *mut FidEp, msg: *const FiMsgAtomic, flags: u64) -> isize;
-        inject(
-            ep: *mut FidEp, buf: *const c_void, count: usize, to: FiAddr, addr: u64, key: u64,
-            datatype: u32, op: u32,
-        ) -> isize;
-        readwrite(
-            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
-            result: *mut c_void, result_desc: *mut c_void, to: FiAddr, addr: u64, key: u64,
-            datatype: u32, op: u32, context: *mut c_void,
-        ) -> isize;
-        readwritev(
-            ep: *mut FidEp, iov: *const FiIoc, desc: *mut *mut c_void, count: usize,
-            resultv: *mut FiIoc, result_desc: *mut *mut c_void, result_count: usize, to: FiAddr,
-            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
-        ) -> isize;
-        readwritemsg(
-            ep: *mut FidEp, msg: *const FiMsgAtomic, resultv: *mut FiIoc,
-            result_desc: *mut *mut c_void, result_count: usize, flags: u64,
-        ) -> isize;
-        compwrite(
-            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
-            compare: *const c_void, compare_desc: *mut c_void, result: *mut c_void,
-            result_desc: *mut c_void, to: FiAddr, addr: u64, key: u64, datatype: u32, op: u32,
-            context: *mut c_void,
-        ) -> isize;
-        compwritev(
-            ep: *mut FidEp, iov: *const FiIoc, desc: *mut *mut c_void, count: usize,
-            comparev: *const FiIoc, compare_desc: *mut *mut c_void, compare_count: usize,
-            resultv: *mut FiIoc, result_desc: *mut *mut c_void, result_count: usize, to: FiAddr,
-            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
-        ) -> isize;
-        compwritemsg(
-            ep: *mut FidEp, msg: *const FiMsgAtomic, comparev: *const FiIoc,
-            compare_desc: *mut *mut c_void, compare_count: usize, resultv: *mut FiIoc,
-            result_desc: *mut *mut c_void, result_count: usize, flags: u64,
-        ) -> isize;
-        writevalid(ep: *mut FidEp, datatype: u32, op: u32, count: *mut usize) -> c_int;
-        readwritevalid(ep: *mut FidEp, datatype: u32, op: u32, count: *mut usize) -> c_int;
-        compwritevalid(ep: *mut FidEp, datatype: u32, op: u32, count: *mut usize) -> c_int;
-    }
+/// `struct fi_collective_attr`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiCollectiveAttr {
+    pub op: u32,
+    pub datatype: u32,
+    pub datatype_attr: FiAtomicAttr,
+    pub max_members: usize,
+    pub mode: u64,
 }
 
 // Types.

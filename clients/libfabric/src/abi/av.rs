@@ -1,4 +1,4 @@
-//! Address vectors: layouts and the table of functions, as in `fi_av(3)`.
+//! Address vectors and their indices: layouts and the table of functions, as in `fi_av(3)`.
 //!
 //! The application's threads call the functions through the table, which `shell::av` fills. The
 //! module has no behaviour: limits of a vector and checks of addresses are in
@@ -7,9 +7,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::FiAddr;
-use super::fabric::Fid;
+use super::fid::Fid;
 use super::ops::tables;
+
+/// `fi_addr_t`: an index into an address vector.
+pub type FiAddr = u64;
+
+/// `FI_ADDR_UNSPEC`: any source.
+pub const FI_ADDR_UNSPEC: FiAddr = u64::MAX;
+/// `FI_ADDR_NOTAVAIL`: a source that is not in the address vector.
+pub const FI_ADDR_NOTAVAIL: FiAddr = u64::MAX;
 
 /// `struct fi_av_attr`.
 #[derive(Debug, Clone, Copy)]

@@ -4,13 +4,13 @@
 //! The application's threads call the functions through the tables, which `shell::cq` and
 //! `shell::cntr` fill. `shell::cq` writes the entries into the application's buffers: the fields of
 //! the queue's format, and of an error entry those for which the caller's version of the interface
-//! has room. The module has no behaviour: `shell::cq` keeps the entries, and `shell::state` holds
-//! back work while a queue is full.
+//! has room. The module has no behaviour: `shell::cq` keeps the entries, and `domain` holds back work
+//! while a queue is full.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::FiAddr;
-use super::fabric::Fid;
+use super::av::FiAddr;
+use super::fid::Fid;
 use super::ops::tables;
 use super::wait::FidWait;
 

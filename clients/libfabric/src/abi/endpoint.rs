@@ -1,20 +1,28 @@
-//! Endpoints and their options: layouts and the table of functions, as in `fi_endpoint(3)`.
+//! Endpoints: objects, options and tables of functions, as in `fi_endpoint(3)`, `fi_msg(3)`,
+//! `fi_tagged(3)`, `fi_rma(3)`, `fi_atomic(3)`, `fi_cm(3)` and `fi_collective(3)`.
 //!
-//! The application's threads call the functions through the table, which `shell::endpoint` fills.
-//! The module has no behaviour: the numbers of options and their values are checked there. Passive
-//! endpoints and shared contexts have layouts only; the provider opens none.
+//! An endpoint and its tables name each other, so they are declared together. The arguments of the
+//! functions are in lower modules: buffers and messages in [`message`](super::message) and
+//! [`atomic`](super::atomic).
+//!
+//! The application's threads call the functions through the tables. `shell` fills the tables of
+//! messages, remote memory and atomic operations, that of the endpoint, and `fi_getname`; the
+//! other functions return `-FI_ENOSYS` and have no effect. Endpoints of the provider are
+//! connectionless; MPI libraries use collectives of their own over messages. Passive endpoints,
+//! shared contexts and multicast groups have layouts only; the provider opens none. The module has
+//! no behaviour: `shell` checks the numbers of options and buffers, tags, and the length of
+//! injected messages; `rdm` checks other lengths and limits, and a full queue is `-FI_EAGAIN`.
 
 use std::ffi::{c_int, c_void};
 
-use super::atomic::OpsAtomic;
-use super::cm::OpsCm;
-use super::collective::OpsCollective;
-use super::fabric::Fid;
-use super::info::{FiRxAttr, FiTxAttr};
-use super::msg::OpsMsg;
+use libc::iovec;
+
+use super::atomic::{FiIoc, FiMsgAtomic};
+use super::attr::{FiRxAttr, FiTxAttr};
+use super::av::FiAddr;
+use super::fid::Fid;
+use super::message::{FiMsg, FiMsgRma, FiMsgTagged};
 use super::ops::tables;
-use super::rma::OpsRma;
-use super::tagged::OpsTagged;
 
 /// `struct fid_ep`. No table may be NULL, because applications call through all of them.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +55,14 @@ pub struct FidStx {
     pub ops: *const OpsEp,
 }
 
+/// `struct fid_mc`: a multicast group.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FidMc {
+    pub fid: Fid,
+    pub fi_addr: FiAddr,
+}
+
 tables! {
     /// `struct fi_ops_ep`.
     OpsEp {
@@ -67,6 +83,219 @@ tables! {
         ) -> c_int;
         rx_size_left(ep: *mut FidEp) -> isize;
         tx_size_left(ep: *mut FidEp) -> isize;
+    }
+
+    /// `struct fi_ops_cm`.
+    OpsCm {
+        setname(fid: *mut Fid, addr: *mut c_void, len: usize) -> c_int;
+        getname(fid: *mut Fid, addr: *mut c_void, len: *mut usize) -> c_int;
+        getpeer(ep: *mut FidEp, addr: *mut c_void, len: *mut usize) -> c_int;
+        connect(
+            ep: *mut FidEp, addr: *const c_void, param: *const c_void, paramlen: usize,
+        ) -> c_int;
+        listen(pep: *mut FidPep) -> c_int;
+        accept(ep: *mut FidEp, param: *const c_void, paramlen: usize) -> c_int;
+        reject(
+            pep: *mut FidPep, handle: *mut Fid, param: *const c_void, paramlen: usize,
+        ) -> c_int;
+        shutdown(ep: *mut FidEp, flags: u64) -> c_int;
+        join(
+            ep: *mut FidEp, addr: *const c_void, flags: u64, mc: *mut *mut FidMc,
+            context: *mut c_void,
+        ) -> c_int;
+    }
+
+    /// `struct fi_ops_msg`.
+    OpsMsg {
+        recv(
+            ep: *mut FidEp, buf: *mut c_void, len: usize, desc: *mut c_void, from: FiAddr,
+            context: *mut c_void,
+        ) -> isize;
+        recvv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, from: FiAddr,
+            context: *mut c_void,
+        ) -> isize;
+        recvmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> isize;
+        send(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, to: FiAddr,
+            context: *mut c_void,
+        ) -> isize;
+        sendv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, to: FiAddr,
+            context: *mut c_void,
+        ) -> isize;
+        sendmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> isize;
+        inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr) -> isize;
+        senddata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, data: u64,
+            to: FiAddr, context: *mut c_void,
+        ) -> isize;
+        injectdata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: FiAddr,
+        ) -> isize;
+    }
+
+    /// `struct fi_ops_tagged`.
+    OpsTagged {
+        recv(
+            ep: *mut FidEp, buf: *mut c_void, len: usize, desc: *mut c_void, from: FiAddr,
+            tag: u64, ignore: u64, context: *mut c_void,
+        ) -> isize;
+        recvv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, from: FiAddr,
+            tag: u64, ignore: u64, context: *mut c_void,
+        ) -> isize;
+        recvmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64) -> isize;
+        send(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, to: FiAddr,
+            tag: u64, context: *mut c_void,
+        ) -> isize;
+        sendv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, to: FiAddr,
+            tag: u64, context: *mut c_void,
+        ) -> isize;
+        sendmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64) -> isize;
+        inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize;
+        senddata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, data: u64,
+            to: FiAddr, tag: u64, context: *mut c_void,
+        ) -> isize;
+        injectdata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: FiAddr, tag: u64,
+        ) -> isize;
+    }
+
+    /// `struct fi_ops_rma`.
+    OpsRma {
+        read(
+            ep: *mut FidEp, buf: *mut c_void, len: usize, desc: *mut c_void, from: FiAddr,
+            addr: u64, key: u64, context: *mut c_void,
+        ) -> isize;
+        readv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, from: FiAddr,
+            addr: u64, key: u64, context: *mut c_void,
+        ) -> isize;
+        readmsg(ep: *mut FidEp, msg: *const FiMsgRma, flags: u64) -> isize;
+        write(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, to: FiAddr,
+            addr: u64, key: u64, context: *mut c_void,
+        ) -> isize;
+        writev(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, to: FiAddr,
+            addr: u64, key: u64, context: *mut c_void,
+        ) -> isize;
+        writemsg(ep: *mut FidEp, msg: *const FiMsgRma, flags: u64) -> isize;
+        inject(
+            ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr, addr: u64, key: u64,
+        ) -> isize;
+        writedata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, data: u64,
+            to: FiAddr, addr: u64, key: u64, context: *mut c_void,
+        ) -> isize;
+        injectdata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: FiAddr, addr: u64,
+            key: u64,
+        ) -> isize;
+    }
+
+    /// `struct fi_ops_atomic`.
+    OpsAtomic {
+        write(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void, to: FiAddr,
+            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
+        ) -> isize;
+        writev(
+            ep: *mut FidEp, iov: *const FiIoc, desc: *mut *mut c_void, count: usize, to: FiAddr,
+            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
+        ) -> isize;
+        writemsg(ep: *mut FidEp, msg: *const FiMsgAtomic, flags: u64) -> isize;
+        inject(
+            ep: *mut FidEp, buf: *const c_void, count: usize, to: FiAddr, addr: u64, key: u64,
+            datatype: u32, op: u32,
+        ) -> isize;
+        readwrite(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, to: FiAddr, addr: u64, key: u64,
+            datatype: u32, op: u32, context: *mut c_void,
+        ) -> isize;
+        readwritev(
+            ep: *mut FidEp, iov: *const FiIoc, desc: *mut *mut c_void, count: usize,
+            resultv: *mut FiIoc, result_desc: *mut *mut c_void, result_count: usize, to: FiAddr,
+            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
+        ) -> isize;
+        readwritemsg(
+            ep: *mut FidEp, msg: *const FiMsgAtomic, resultv: *mut FiIoc,
+            result_desc: *mut *mut c_void, result_count: usize, flags: u64,
+        ) -> isize;
+        compwrite(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            compare: *const c_void, compare_desc: *mut c_void, result: *mut c_void,
+            result_desc: *mut c_void, to: FiAddr, addr: u64, key: u64, datatype: u32, op: u32,
+            context: *mut c_void,
+        ) -> isize;
+        compwritev(
+            ep: *mut FidEp, iov: *const FiIoc, desc: *mut *mut c_void, count: usize,
+            comparev: *const FiIoc, compare_desc: *mut *mut c_void, compare_count: usize,
+            resultv: *mut FiIoc, result_desc: *mut *mut c_void, result_count: usize, to: FiAddr,
+            addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void,
+        ) -> isize;
+        compwritemsg(
+            ep: *mut FidEp, msg: *const FiMsgAtomic, comparev: *const FiIoc,
+            compare_desc: *mut *mut c_void, compare_count: usize, resultv: *mut FiIoc,
+            result_desc: *mut *mut c_void, result_count: usize, flags: u64,
+        ) -> isize;
+        writevalid(ep: *mut FidEp, datatype: u32, op: u32, count: *mut usize) -> c_int;
+        readwritevalid(ep: *mut FidEp, datatype: u32, op: u32, count: *mut usize) -> c_int;
+        compwritevalid(ep: *mut FidEp, datatype: u32, op: u32, count: *mut usize) -> c_int;
+    }
+
+    /// `struct fi_ops_collective`.
+    OpsCollective {
+        barrier(ep: *mut FidEp, group: FiAddr, context: *mut c_void) -> isize;
+        broadcast(
+            ep: *mut FidEp, buf: *mut c_void, count: usize, desc: *mut c_void, group: FiAddr,
+            root: FiAddr, datatype: u32, flags: u64, context: *mut c_void,
+        ) -> isize;
+        alltoall(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, datatype: u32,
+            flags: u64, context: *mut c_void,
+        ) -> isize;
+        allreduce(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, datatype: u32, op: u32,
+            flags: u64, context: *mut c_void,
+        ) -> isize;
+        allgather(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, datatype: u32,
+            flags: u64, context: *mut c_void,
+        ) -> isize;
+        reduce_scatter(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, datatype: u32, op: u32,
+            flags: u64, context: *mut c_void,
+        ) -> isize;
+        reduce(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, root: FiAddr,
+            datatype: u32, op: u32, flags: u64, context: *mut c_void,
+        ) -> isize;
+        scatter(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, root: FiAddr,
+            datatype: u32, flags: u64, context: *mut c_void,
+        ) -> isize;
+        gather(
+            ep: *mut FidEp, buf: *const c_void, count: usize, desc: *mut c_void,
+            result: *mut c_void, result_desc: *mut c_void, group: FiAddr, root: FiAddr,
+            datatype: u32, flags: u64, context: *mut c_void,
+        ) -> isize;
+        msg(
+            ep: *mut FidEp, msg: *const c_void, resultv: *mut FiIoc,
+            result_desc: *mut *mut c_void, result_count: usize, flags: u64,
+        ) -> isize;
+        barrier2(ep: *mut FidEp, group: FiAddr, flags: u64, context: *mut c_void) -> isize;
     }
 }
 

@@ -1,13 +1,13 @@
 //! Event queues: layouts and the table of functions, as in `fi_eq(3)`.
 //!
-//! The application's threads call the functions through the table, which the module `eq` of the
-//! crate fills; `eq` also writes the entries into the application's buffers and bounds the queue.
-//! The module has no behaviour. Events of connections have numbers only: the provider has no
+//! The application's threads call the functions through the table, which `shell::eq` fills;
+//! `shell::eq` also writes the entries into the application's buffers and bounds the queue. The
+//! module has no behaviour. Events of connections have numbers only: the provider has no
 //! connections.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::fabric::Fid;
+use super::fid::Fid;
 use super::ops::tables;
 use super::wait::FidWait;
 

@@ -1,29 +1,29 @@
-//! The header of all objects, and the fabric, from which the others are opened: layouts and tables
-//! of functions, as in `fi_fabric(3)`.
+//! Fabrics, domains, and the description of both (`struct fi_info`): layouts and tables of
+//! functions, as in `fi_fabric(3)`, `fi_domain(3)` and `fi_getinfo(3)`.
 //!
-//! A [`Fid`] begins each object and has its class, the application's context, and the functions for
-//! closing and binding. The application's threads call them through the tables, which the modules
-//! `fabric` and `eq` of the crate fill for fabrics and event queues, and `shell` for the others.
-//! The module has no behaviour. The functions trust the class of an object; only a binding and
-//! `fi_trywait` check the class of their arguments.
+//! A fabric opens domains and event queues, a domain all other objects. An `fi_info` names the
+//! fabric and the domain that it describes, and both are opened by an `fi_info`, so they are
+//! declared together; the attributes of endpoints are in [`attr`](super::attr).
+//!
+//! libfabric's core passes the hints of `fi_getinfo` to the provider in the application's thread:
+//! `info::hints` reads them, and `info::info_list` allocates and fills the answers, which the core
+//! frees. A caller of an older version has shorter structures ([`super`]). The application's threads
+//! call the functions through the tables, which `shell::fabric` and `shell::domain` fill. The
+//! module has no behaviour and checks no value; functions that the provider does not have return
+//! `-FI_ENOSYS` ([`super::ops`]).
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::domain::FidDomain;
-use super::endpoint::FidPep;
+use super::atomic::{FiAtomicAttr, FiCollectiveAttr};
+use super::attr::{FiEpAttr, FiRxAttr, FiTxAttr};
+use super::av::{FiAvAttr, FidAv};
+use super::cq::{FiCntrAttr, FiCqAttr, FidCntr, FidCq};
+use super::endpoint::{FidEp, FidPep, FidStx};
 use super::eq::{FiEqAttr, FidEq};
-use super::info::FiInfo;
+use super::fid::Fid;
+use super::mr::OpsMr;
 use super::ops::tables;
-use super::wait::{FiWaitAttr, FidWait};
-
-/// `struct fid`: an object of the interface begins with it.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Fid {
-    pub fclass: usize,
-    pub context: *mut c_void,
-    pub ops: *const Ops,
-}
+use super::wait::{FiPollAttr, FiWaitAttr, FidPoll, FidWait};
 
 /// `struct fid_fabric`.
 #[derive(Debug, Clone, Copy)]
@@ -34,23 +34,91 @@ pub struct FidFabric {
     pub api_version: u32,
 }
 
-tables! {
-    /// `struct fi_ops`.
-    Ops {
-        close(fid: *mut Fid) -> c_int;
-        bind(fid: *mut Fid, bound: *mut Fid, flags: u64) -> c_int;
-        control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int;
-        ops_open(
-            fid: *mut Fid, name: *const c_char, flags: u64, ops: *mut *mut c_void,
-            context: *mut c_void,
-        ) -> c_int;
-        tostr(fid: *const Fid, buf: *mut c_char, len: usize) -> c_int;
-        ops_set(
-            fid: *mut Fid, name: *const c_char, flags: u64, ops: *mut c_void,
-            context: *mut c_void,
-        ) -> c_int;
-    }
+/// `struct fid_domain`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FidDomain {
+    pub fid: Fid,
+    pub ops: *const OpsDomain,
+    pub mr: *const OpsMr,
+}
 
+/// `struct fi_info`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiInfo {
+    pub next: *mut FiInfo,
+    pub caps: u64,
+    pub mode: u64,
+    pub addr_format: u32,
+    pub src_addrlen: usize,
+    pub dest_addrlen: usize,
+    pub src_addr: *mut c_void,
+    pub dest_addr: *mut c_void,
+    pub handle: *mut Fid,
+    pub tx_attr: *mut FiTxAttr,
+    pub rx_attr: *mut FiRxAttr,
+    pub ep_attr: *mut FiEpAttr,
+    pub domain_attr: *mut FiDomainAttr,
+    pub fabric_attr: *mut FiFabricAttr,
+    pub nic: *mut c_void,
+}
+
+/// `struct fi_domain_attr`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiDomainAttr {
+    pub domain: *mut FidDomain,
+    pub name: *mut c_char,
+    pub threading: u32,
+    pub control_progress: u32,
+    pub data_progress: u32,
+    pub resource_mgmt: u32,
+    pub av_type: u32,
+    pub mr_mode: i32,
+    pub mr_key_size: usize,
+    pub cq_data_size: usize,
+    pub cq_cnt: usize,
+    pub ep_cnt: usize,
+    pub tx_ctx_cnt: usize,
+    pub rx_ctx_cnt: usize,
+    pub max_ep_tx_ctx: usize,
+    pub max_ep_rx_ctx: usize,
+    pub max_ep_stx_ctx: usize,
+    pub max_ep_srx_ctx: usize,
+    pub cntr_cnt: usize,
+    pub mr_iov_limit: usize,
+    pub caps: u64,
+    pub mode: u64,
+    pub auth_key: *mut u8,
+    pub auth_key_size: usize,
+    pub max_err_data: usize,
+    pub mr_cnt: usize,
+    pub tclass: u32,
+    /// Since 1.20.
+    pub max_ep_auth_key: usize,
+    /// Since 2.0.
+    pub max_group_id: u32,
+    /// Since 2.5.
+    pub max_cntr_value: u64,
+    /// Since 2.5.
+    pub max_err_cntr_value: u64,
+    /// Since 2.7.
+    pub max_xpu_ctx_cnt: usize,
+}
+
+/// `struct fi_fabric_attr`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiFabricAttr {
+    pub fabric: *mut FidFabric,
+    pub name: *mut c_char,
+    pub prov_name: *mut c_char,
+    pub prov_version: u32,
+    pub api_version: u32,
+}
+
+tables! {
     /// `struct fi_ops_fabric`.
     OpsFabric {
         domain(
@@ -74,58 +142,49 @@ tables! {
             context: *mut c_void,
         ) -> c_int;
     }
-}
 
-// Classes of objects.
-pub const FI_CLASS_UNSPEC: usize = 0;
-pub const FI_CLASS_FABRIC: usize = 1;
-pub const FI_CLASS_DOMAIN: usize = 2;
-pub const FI_CLASS_EP: usize = 3;
-pub const FI_CLASS_SEP: usize = 4;
-pub const FI_CLASS_RX_CTX: usize = 5;
-pub const FI_CLASS_SRX_CTX: usize = 6;
-pub const FI_CLASS_TX_CTX: usize = 7;
-pub const FI_CLASS_STX_CTX: usize = 8;
-pub const FI_CLASS_PEP: usize = 9;
-pub const FI_CLASS_INTERFACE: usize = 10;
-pub const FI_CLASS_AV: usize = 11;
-pub const FI_CLASS_MR: usize = 12;
-pub const FI_CLASS_EQ: usize = 13;
-pub const FI_CLASS_CQ: usize = 14;
-pub const FI_CLASS_CNTR: usize = 15;
-pub const FI_CLASS_WAIT: usize = 16;
-pub const FI_CLASS_POLL: usize = 17;
-pub const FI_CLASS_CONNREQ: usize = 18;
-pub const FI_CLASS_MC: usize = 19;
-pub const FI_CLASS_NIC: usize = 20;
-pub const FI_CLASS_AV_SET: usize = 21;
-
-// Commands of `control`.
-pub const FI_GETFIDFLAG: c_int = 0;
-pub const FI_SETFIDFLAG: c_int = 1;
-pub const FI_GETOPSFLAG: c_int = 2;
-pub const FI_SETOPSFLAG: c_int = 3;
-pub const FI_ALIAS: c_int = 4;
-pub const FI_GETWAIT: c_int = 5;
-pub const FI_ENABLE: c_int = 6;
-pub const FI_BACKLOG: c_int = 7;
-pub const FI_GET_RAW_MR: c_int = 8;
-pub const FI_MAP_RAW_MR: c_int = 9;
-pub const FI_UNMAP_KEY: c_int = 10;
-pub const FI_QUEUE_WORK: c_int = 11;
-pub const FI_CANCEL_WORK: c_int = 12;
-pub const FI_FLUSH_WORK: c_int = 13;
-pub const FI_REFRESH: c_int = 14;
-pub const FI_DUP: c_int = 15;
-pub const FI_GETWAITOBJ: c_int = 16;
-pub const FI_GET_VAL: c_int = 17;
-pub const FI_SET_VAL: c_int = 18;
-pub const FI_EXPORT_FID: c_int = 19;
-
-/// `struct fi_alias`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct FiAlias {
-    pub fid: *mut *mut Fid,
-    pub flags: u64,
+    /// `struct fi_ops_domain`.
+    OpsDomain {
+        av_open(
+            domain: *mut FidDomain, attr: *mut FiAvAttr, av: *mut *mut FidAv,
+            context: *mut c_void,
+        ) -> c_int;
+        cq_open(
+            domain: *mut FidDomain, attr: *mut FiCqAttr, cq: *mut *mut FidCq,
+            context: *mut c_void,
+        ) -> c_int;
+        endpoint(
+            domain: *mut FidDomain, info: *mut FiInfo, ep: *mut *mut FidEp,
+            context: *mut c_void,
+        ) -> c_int;
+        scalable_ep(
+            domain: *mut FidDomain, info: *mut FiInfo, ep: *mut *mut FidEp,
+            context: *mut c_void,
+        ) -> c_int;
+        cntr_open(
+            domain: *mut FidDomain, attr: *mut FiCntrAttr, cntr: *mut *mut FidCntr,
+            context: *mut c_void,
+        ) -> c_int;
+        poll_open(
+            domain: *mut FidDomain, attr: *mut FiPollAttr, set: *mut *mut FidPoll,
+        ) -> c_int;
+        stx_ctx(
+            domain: *mut FidDomain, attr: *mut FiTxAttr, stx: *mut *mut FidStx,
+            context: *mut c_void,
+        ) -> c_int;
+        srx_ctx(
+            domain: *mut FidDomain, attr: *mut FiRxAttr, ep: *mut *mut FidEp,
+            context: *mut c_void,
+        ) -> c_int;
+        query_atomic(
+            domain: *mut FidDomain, datatype: u32, op: u32, attr: *mut FiAtomicAttr, flags: u64,
+        ) -> c_int;
+        query_collective(
+            domain: *mut FidDomain, what: u32, attr: *mut FiCollectiveAttr, flags: u64,
+        ) -> c_int;
+        endpoint2(
+            domain: *mut FidDomain, info: *mut FiInfo, ep: *mut *mut FidEp, flags: u64,
+            context: *mut c_void,
+        ) -> c_int;
+    }
 }

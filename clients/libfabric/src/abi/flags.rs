@@ -1,8 +1,8 @@
 //! Flags: capabilities, modes, orders, and flags of calls. Numbers only.
 //!
 //! A flag has one meaning for several calls, as in libfabric's headers. `info::offer` decides which
-//! capabilities, orders and default flags are supported (modes are ignored); `shell` and `eq` look
-//! at the flags of a call that have an effect, and ignore the others. This module refuses nothing.
+//! capabilities, orders and default flags are supported (modes are ignored); `shell` looks
+//! at the flags of a call that have an effect, and ignores the others. This module refuses nothing.
 //! A test compares the numbers with the installed headers.
 
 macro_rules! bits {

@@ -9,8 +9,11 @@ use std::ffi::{c_int, c_void};
 
 use libc::iovec;
 
-use super::fabric::Fid;
+use super::fid::Fid;
 use super::ops::tables;
+
+/// `FI_KEY_NOTAVAIL`: a key that does not exist yet.
+pub const FI_KEY_NOTAVAIL: u64 = u64::MAX;
 
 /// `struct fid_mr`.
 #[derive(Debug, Clone, Copy)]

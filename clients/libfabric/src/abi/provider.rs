@@ -1,5 +1,5 @@
-//! The description of a provider, and contexts of applications: layouts only, as in
-//! `fi_provider(7)`.
+//! The description of a provider, its version numbers, and contexts of applications: layouts only,
+//! as in `fi_provider(7)`.
 //!
 //! libfabric's core loads the library and reads the description once, from `fi_prov_ini`; the
 //! module `provider` of the crate fills it. The core calls its functions in the application's
@@ -8,8 +8,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::fabric::FidFabric;
-use super::info::{FiFabricAttr, FiInfo};
+use super::fabric::{FiFabricAttr, FiInfo, FidFabric};
+
+/// Returns a version in the interface's encoding: `FI_VERSION(major, minor)`.
+pub const fn version(major: u16, minor: u16) -> u32 {
+    (major as u32) << 16 | minor as u32
+}
 
 /// `struct fi_context`: memory of the application that an operation may use.
 #[derive(Debug, Clone, Copy)]

@@ -1,14 +1,14 @@
 //! Wait objects of queues and counters, wait sets and poll sets: numbers and layouts, as in
 //! `fi_poll(3)`.
 //!
-//! `shell::wait_fd` implements the wait objects of completion queues and counters, and `eq` those
-//! of event queues. `shell::cq`, `shell::cntr` and `eq` refuse other kinds at the opening
-//! (`-FI_ENOSYS`). Wait sets and poll sets are not offered: their opening is refused with
+//! `domain::wait_fd` implements the wait objects of completion queues and counters, and `shell::eq`
+//! those of event queues. `shell::cq`, `shell::cntr` and `shell::eq` refuse other kinds at the
+//! opening (`-FI_ENOSYS`). Wait sets and poll sets are not offered: their opening is refused with
 //! `-FI_ENOSYS`. The module has no behaviour.
 
 use std::ffi::{c_int, c_void};
 
-use super::fabric::Fid;
+use super::fid::Fid;
 use super::ops::tables;
 
 // Wait objects.

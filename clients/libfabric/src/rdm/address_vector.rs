@@ -19,9 +19,9 @@ use std::collections::HashMap;
 use causeway_message::library::EndpointIdentity;
 use causeway_message::split::{Address, NicId};
 
-use super::Errno;
 use crate::abi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM};
 use crate::address;
+use crate::errno::Errno;
 use crate::limits::ADDRESSES_MAX;
 
 /// Marks a name of this provider.

@@ -1,9 +1,9 @@
 //! Completions: the results of operations that the application gets in queues and counters.
 //!
 //! An operation keeps a [`ReportTemplate`] from its start; its end adds length, source and failure.
-//! This module only defines the values: `shell::state` routes them to queues and counters, and
+//! This module only defines the values: `domain::route` routes them to queues and counters, and
 //! `shell::cq` writes them in libfabric's formats. Order and loss are not decided here
-//! (`shell::state` loses none); [`Rdm::completions`](super::Rdm::completions) is unbounded and
+//! (`domain::route` loses none); [`Rdm::completions`](super::Rdm::completions) is unbounded and
 //! emptied after each call, under the lock of the domain, in the thread that made the call or
 //! progress.
 

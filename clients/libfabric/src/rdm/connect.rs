@@ -35,12 +35,13 @@ use causeway_message::status::Status;
 
 use super::buffer::{MessageBuffer, Payload};
 use super::control::{ControlKind, ControlRequest};
+use super::engine_send::EngineSend;
 use super::operation::Task;
-use super::send::EngineSend;
 use super::service::key_of;
-use super::{AddressVector, CONTROL, DomainEnv, EndpointName, Errno, Rdm};
+use super::wire::CONTROL;
+use super::{AddressVector, DomainEnv, EndpointName, Rdm};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_ECONNRESET, FI_EINVAL};
-use crate::errno::of_status;
+use crate::errno::{Errno, of_status};
 use crate::limits::{CONNECT_AT_ONCE, CONNECT_DIRECT_NS, CONNECT_NS, CONNECT_TRIES};
 
 /// Logs a failed connect: as a warning if messages waited for it, because some applications end

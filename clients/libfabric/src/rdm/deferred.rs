@@ -34,11 +34,12 @@ use causeway_message::status::Status;
 use super::buffer::{MessageBuffer, Payload};
 use super::connect::ConnectState;
 use super::control::{ControlKind, ControlRequest};
+use super::engine_send::EngineSend;
 use super::operation::Task;
-use super::send::EngineSend;
-use super::{CONTROL, DomainEnv, Errno, Rdm};
+use super::wire::CONTROL;
+use super::{DomainEnv, Rdm};
 use crate::abi::FI_EINVAL;
-use crate::errno::of_status;
+use crate::errno::{Errno, of_status};
 use crate::limits::{OFFERED_BYTES_MAX, OFFERED_MAX};
 
 /// Interval between two updates of the set of watched peers.

@@ -25,12 +25,13 @@ use causeway_message::status::Status;
 use super::buffer::{MessageBuffer, Payload};
 use super::completion::{OpCompletion, ReportTemplate};
 use super::control::{ControlKind, ControlRequest};
+use super::message_meta::is_received;
 use super::operation::Task;
-use super::receive::is_received;
 use super::stats::count;
-use super::{BODY, CONTROL, DomainEnv, Errno, REPLY, Rdm};
+use super::wire::{BODY, CONTROL, REPLY};
+use super::{DomainEnv, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_EIO, FI_EMSGSIZE};
-use crate::errno::of_status;
+use crate::errno::{Errno, of_status};
 use crate::limits::{CALLS_MAX, CALLS_PER_TARGET_MAX, INLINE_BYTES_MAX, MESSAGE_MAX};
 
 /// Memory of another endpoint.

@@ -1,29 +1,14 @@
 //! An endpoint of type `FI_EP_RDM`, without the C interface around it: operations go in,
 //! completions come out in [`Rdm::completions`]. The module knows no completion queue, counter or
-//! lock; `shell` has these. It matches and transports nothing itself: the engine of
+//! lock; `domain` has these. It matches and transports nothing itself: the engine of
 //! [`causeway_message::library`] does.
 //!
 //! # Messages
-//! The engine matches 64 bits. The upper two select the kind of a message; kinds never match each
-//! other:
-//!
-//! | bits 63, 62 | kind | other bits |
-//! |---|---|---|
-//! | 0 0 | message with a tag | tag |
-//! | 0 1 | message without a tag | 0 |
-//! | 1 0 | control request ([`control`]) | 0 |
-//! | 1 1 | bytes of a long message, or (bit 61) a reply | name of the operation |
-//!
-//! The *name of an operation* is a number of 29 bits by which a peer refers to an operation of this
-//! endpoint ([`operation`]); it is unrelated to the name of an endpoint ([`EndpointName`]).
-//!
-//! A message begins with a *head* of 16 bytes: 8 bytes of immediate data, and a word of 64 bits. A
-//! clear bit 63 of the word means that the bytes follow the head: the message is *eager*. If a
-//! message is too long for that, a *notice* is sent: a head without bytes, with bit 63 set, the
-//! name of the send operation and the length. The bytes are sent as a separate message that only
-//! this name matches, at once or, if bit 61 is set, on request ([`deferred`]). So an unexpected
-//! message is always complete, with all that `FI_PEEK` reports, and the bytes of a long message are
-//! moved between the applications' buffers.
+//! The engine matches 64 bits and moves bytes; [`wire`] states the form of both. A short message is
+//! *eager*: head and bytes are sent together. Of a long message a *notice* is sent, and the bytes as
+//! a separate message, at once or on request ([`deferred`]). So an unexpected message is always
+//! complete, with all that `FI_PEEK` reports, and the bytes of a long message are moved between the
+//! applications' buffers.
 //!
 //! Reads, writes and atomic operations are requests to the target process ([`initiator`],
 //! [`target`]), which serves them when it makes progress. No process maps the memory of another.
@@ -49,8 +34,8 @@
 //! [`SLOTS_MAX`](crate::limits::SLOTS_MAX) (2^20) slots are in use. Beyond these numbers a send,
 //! receive, read, write or atomic operation fails with `FI_EAGAIN` and starts nothing; the caller
 //! makes progress and repeats the call. All progress happens within calls: by the application, or
-//! by a thread of `shell`. An endpoint is not synchronised: `shell` calls it under the domain's
-//! lock.
+//! by a thread of `domain`. An endpoint is not synchronised: `shell` and `domain` call it under the
+//! domain's lock.
 
 mod address_vector;
 mod atomic;
@@ -60,12 +45,16 @@ mod completion;
 mod connect;
 mod control;
 mod deferred;
+mod engine_send;
 mod initiator;
+mod message_meta;
 mod multi;
+mod multi_buffer;
 mod operation;
 mod peek;
 mod receive;
 mod regions;
+mod report;
 mod resend;
 mod send;
 mod served;
@@ -76,6 +65,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod unexpected;
+mod wire;
 
 pub use address_vector::{AddressVector, EndpointName};
 pub use atomic::{AtomicKind, valid as atomic_valid};
@@ -88,7 +78,7 @@ pub use receive::ReceiveSpec;
 pub use regions::{RegionTable, RegisteredRegion};
 pub use send::Message;
 pub use span::AppSpan;
-pub use stats::StatsReport;
+pub use wire::TAG_MASK;
 
 use std::sync::Arc;
 
@@ -96,35 +86,15 @@ use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, OpenOptions};
 use causeway_message::library::{EndpointIdentity, FastMiss, Partner, ProgressStep};
 
-use crate::limits::{STEPS_PER_CALL, TAG_BITS, UNEXPECTED_GRAIN};
+use crate::limits::{STEPS_PER_CALL, UNEXPECTED_GRAIN};
 use buffer::MessageBuffer;
 use connect::PeerState;
 use operation::Operations;
 use stats::EndpointStats;
+use wire::SPACE_SHIFT;
 
 /// The key of a connect. Endpoints of MX programs have other keys and are refused.
 pub const KEY: u32 = u32::from_le_bytes(*b"CWFI");
-/// Position of the bits that select the kind of a message.
-const SPACE_SHIFT: u8 = 62;
-/// Mask of the bits that select the kind of a message.
-const SPACES: u64 = 0b11 << SPACE_SHIFT;
-/// A message with a tag.
-const TAGGED: u64 = 0;
-/// A message without a tag.
-const PLAIN: u64 = 0b01 << SPACE_SHIFT;
-/// A control request.
-const CONTROL: u64 = 0b10 << SPACE_SHIFT;
-/// The bytes of a long message.
-const BODY: u64 = 0b11 << SPACE_SHIFT;
-/// A reply to a control request.
-const REPLY: u64 = BODY | 1 << 61;
-/// The bits of a tag, as `mem_tag_format` reports.
-pub const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
-
-/// The reason why an operation was not started: an error number of libfabric, above 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
 /// The tables of the domain that an endpoint uses.
 #[derive(Debug, Clone, Copy)]
 pub struct DomainEnv<'a> {
@@ -390,6 +360,3 @@ impl Rdm {
         found
     }
 }
-
-/// The bits of an operation's name ([`Operations::name`]).
-const NAME_MASK: u32 = (1 << 29) - 1;

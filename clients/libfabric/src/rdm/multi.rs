@@ -1,5 +1,5 @@
-//! Multi-receive buffers (`FI_MULTI_RECV`): each message is placed after the previous message, at a
-//! multiple of [`MULTI_RECEIVE_GRAIN`] (16) bytes.
+//! The multi-receive buffers of an endpoint (`FI_MULTI_RECV`): their receives and completions. Each
+//! message is placed after the previous message ([`multi_buffer`](super::multi_buffer)).
 //!
 //! The engine has a single receive of such a buffer at a time, for the unused rest. A buffer takes
 //! messages until less than its minimum (`FI_OPT_MIN_MULTI_RECV`) is left; buffers that were posted
@@ -22,19 +22,20 @@
 
 use std::collections::VecDeque;
 
-use causeway_message::library::{Completion, EndpointIdentity};
+use causeway_message::library::Completion;
 use causeway_message::status::Status;
 
 use super::buffer::{MessageBuffer, Payload};
 use super::completion::{OpCompletion, ReportTemplate};
+use super::message_meta::{MessageMeta, is_received};
+use super::multi_buffer::MultiBuffer;
 use super::operation::Task;
-use super::receive::{MessageMeta, ReceiveSpec, is_received, parse_notice};
-use super::send::NOTICE;
-use super::span::AppSpan;
-use super::{DomainEnv, Errno, Rdm};
+use super::receive::ReceiveSpec;
+use super::wire::{NOTICE, parse_notice};
+use super::{DomainEnv, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
-use crate::errno::of_status;
-use crate::limits::{MULTI_BODIES_MAX, MULTI_RECEIVE_GRAIN, MULTI_RECEIVE_MIN};
+use crate::errno::{Errno, of_status};
+use crate::limits::{MULTI_BODIES_MAX, MULTI_RECEIVE_MIN};
 
 /// All multi-receive buffers, by their operations.
 #[derive(Debug)]
@@ -78,78 +79,6 @@ impl MultiBuffers {
     }
 }
 
-/// A multi-receive buffer.
-#[derive(Debug)]
-pub struct MultiBuffer {
-    /// The template of the completions of its messages.
-    pub report: ReportTemplate,
-    /// The whole buffer.
-    memory: AppSpan,
-    /// Number of used bytes from its start.
-    used: usize,
-    /// The buffer is full if less than this is left, in bytes.
-    min: usize,
-    /// The only sender, if there is one.
-    from: Option<EndpointIdentity>,
-    /// The sender's index in the address vector, or `FI_ADDR_UNSPEC` for any sender.
-    number: u64,
-    /// Value and mask for the engine's matching.
-    matching: (u64, u64),
-    /// Long messages on their way into the buffer.
-    bodies: usize,
-    /// Whether the engine has a receive for the rest.
-    pub is_posted: bool,
-    /// Whether no receive is posted because there is no room for completions or long messages.
-    pub is_paused: bool,
-    /// Whether no receive is posted because an earlier buffer takes the same messages.
-    pub is_queued: bool,
-    /// The error number and status for which the buffer takes no further message; `None` if it only
-    /// becomes full.
-    ended: Option<(i32, Status)>,
-}
-
-impl MultiBuffer {
-    /// Returns the unused memory.
-    ///
-    /// # Safety
-    /// As for [`AppSpan::alias`], for the memory that is unused at this time.
-    unsafe fn rest(&self) -> AppSpan {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.memory.alias() }.skip(self.used)
-    }
-
-    /// Marks the next `len` bytes as used, rounded up.
-    fn take(&mut self, len: usize) {
-        let used = self.used.saturating_add(len).checked_next_multiple_of(MULTI_RECEIVE_GRAIN);
-        self.used = used.unwrap_or(usize::MAX).min(self.memory.len());
-    }
-
-    /// Ends the buffer with an error unless it ended before.
-    pub fn end(&mut self, err: i32, status: Status) {
-        self.ended.get_or_insert((err, status));
-    }
-
-    /// Returns the only sender, while a receive is posted.
-    pub fn source(&self) -> Option<EndpointIdentity> {
-        self.from.filter(|_| self.is_posted)
-    }
-
-    /// Returns whether the buffer is for messages of that endpoint alone.
-    pub fn is_from(&self, source: EndpointIdentity) -> bool {
-        self.from == Some(source)
-    }
-
-    /// Returns whether both buffers accept the same messages.
-    fn accepts_same(&self, other: &Self) -> bool {
-        (self.from, self.matching) == (other.from, other.matching)
-    }
-
-    /// Returns whether less than the minimum is left.
-    fn is_full(&self) -> bool {
-        self.memory.len().saturating_sub(self.used) < self.min.max(1)
-    }
-}
-
 impl Rdm {
     /// Posts a multi-receive buffer.
     ///
@@ -164,20 +93,8 @@ impl Rdm {
     ) -> Result<(), Errno> {
         let Payload::One(memory) = payload else { return Err(Errno(FI_EINVAL)) };
         let from = self.source(env, wanted.from)?;
-        let multi = MultiBuffer {
-            report: wanted.report,
-            memory,
-            used: 0,
-            min: self.multi_buffers.min,
-            from,
-            number: wanted.from,
-            matching: wanted.matching(),
-            bodies: 0,
-            is_posted: true,
-            is_paused: false,
-            is_queued: false,
-            ended: None,
-        };
+        let (min, from_number) = (self.multi_buffers.min, (from, wanted.from));
+        let multi = MultiBuffer::new(wanted.report, memory, min, from_number, wanted.matching());
         if multi.is_full() {
             return Err(Errno(FI_EINVAL));
         }
@@ -185,7 +102,8 @@ impl Rdm {
             return Err(Errno(FI_EAGAIN));
         }
         if self.active_like(&multi).is_some() {
-            let multi = MultiBuffer { is_posted: false, is_queued: true, ..multi };
+            let mut multi = multi;
+            (multi.is_posted, multi.is_queued) = (false, true);
             let operation = self.begin(Task::Multi(Box::new(multi)))?;
             self.multi_buffers.queued.push_back(operation);
             return Ok(());
@@ -202,7 +120,7 @@ impl Rdm {
     fn active_like(&mut self, multi: &MultiBuffer) -> Option<u32> {
         let Self { multi_buffers, operations, .. } = self;
         let alike = |at: &u32| match operations.task(*at) {
-            Some(Task::Multi(first)) => first.accepts_same(multi),
+            Some(Task::Multi(first)) => first.accepted() == multi.accepted(),
             _ => false,
         };
         multi_buffers.active.iter().copied().find(alike)
@@ -216,9 +134,9 @@ impl Rdm {
         };
         multi_buffers.active.swap_remove(index);
         let Some(Task::Multi(over)) = operations.task(at) else { return };
-        let (from, matching) = (over.from, over.matching);
+        let accepted = over.accepted();
         let next = multi_buffers.queued.iter().position(|next| match operations.task(*next) {
-            Some(Task::Multi(next)) => (next.from, next.matching) == (from, matching),
+            Some(Task::Multi(next)) => next.accepted() == accepted,
             _ => false,
         });
         let Some(next) = next.and_then(|next| multi_buffers.queued.remove(next)) else { return };
@@ -272,7 +190,7 @@ impl Rdm {
         } else {
             let (name, len) = parse_notice(word);
             multi.take(len);
-            multi.bodies = multi.bodies.saturating_add(1);
+            multi.begin_body();
             let payload = Payload::One(rest.first(len));
             let meta = MessageMeta { room: len.min(room), ..meta };
             if let Err(done) = self.fetch(partner, name, Task::Part(at, meta, len), payload, &meta)
@@ -288,7 +206,7 @@ impl Rdm {
     pub(super) fn complete_multi_body(&mut self, env: DomainEnv<'_>, at: u32, done: OpCompletion) {
         self.completions.push(done);
         if let Some(Task::Multi(multi)) = self.operations.task(at) {
-            multi.bodies = multi.bodies.saturating_sub(1);
+            multi.end_body();
         }
         self.repost_multi(env, at);
     }
@@ -299,11 +217,11 @@ impl Rdm {
         if multi.is_posted {
             return;
         }
-        if multi.ended.is_some() || multi.is_full() {
+        if multi.error().is_some() || multi.is_full() {
             self.end_multi(at);
             return;
         }
-        if self.is_cq_full || multi.bodies >= MULTI_BODIES_MAX {
+        if self.is_cq_full || multi.bodies() >= MULTI_BODIES_MAX {
             if !std::mem::replace(&mut multi.is_paused, true) {
                 self.multi_buffers.paused.push(at);
             }
@@ -311,7 +229,7 @@ impl Rdm {
         }
         // SAFETY: no request has the unused memory; only the next one gets it.
         let rest = unsafe { multi.rest() };
-        let (number, matching) = (multi.number, multi.matching);
+        let (number, (_, matching)) = (multi.sender(), multi.accepted());
         // The only sender may be gone by now; a receive would wait in vain.
         let from = match self.source(env, number) {
             Ok(from) => from,
@@ -347,10 +265,10 @@ impl Rdm {
     pub(super) fn end_multi(&mut self, at: u32) {
         self.activate_next(at);
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
-        if multi.bodies > 0 {
+        if multi.bodies() > 0 {
             return;
         }
-        let (report, ended) = (multi.report, multi.ended);
+        let (report, ended) = (multi.report, multi.error());
         self.operations.end(at);
         if let Some((err, status)) = ended {
             self.completions.push(OpCompletion::failed(report, err, status));

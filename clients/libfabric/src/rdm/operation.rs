@@ -27,8 +27,8 @@ use causeway_message::library::{EndpointIdentity, RequestId};
 
 use super::buffer::{HEAD_BYTES, Head, Payload};
 use super::completion::ReportTemplate;
-use super::multi::MultiBuffer;
-use super::receive::MessageMeta;
+use super::message_meta::MessageMeta;
+use super::multi_buffer::MultiBuffer;
 use crate::abi::FI_INJECT;
 use crate::limits::SLOTS_MAX;
 

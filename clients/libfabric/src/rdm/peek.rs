@@ -1,6 +1,6 @@
 //! Peeks at unexpected messages, claims and discards them (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`).
 //!
-//! An unexpected message is always complete, or the notice of a long message (see [`super`]), so
+//! An unexpected message is always complete, or the notice of a long message ([`wire`](super::wire)), so
 //! the reported length is final.
 //!
 //! # Limits
@@ -16,17 +16,19 @@
 //! `shell::tagged` calls these functions, by the flags of a receive, in the application's thread
 //! and under the lock of the domain. Bytes of long messages are received by [`Rdm::fetch`].
 
-use causeway_message::library::{Partner, ProbedMessage};
+use causeway_message::library::ProbedMessage;
 use causeway_message::status::Status;
 
 use super::buffer::{HEAD_BYTES, Payload};
 use super::completion::{OpCompletion, ReportTemplate};
+use super::message_meta::MessageMeta;
 use super::operation::Task;
-use super::receive::{MessageMeta, ReceiveSpec, parse_notice};
-use super::send::NOTICE;
+use super::receive::ReceiveSpec;
 use super::stats::count;
-use super::{DomainEnv, Errno, Rdm};
+use super::wire::{NOTICE, parse_notice};
+use super::{DomainEnv, Rdm};
 use crate::abi::{FI_EINVAL, FI_ENOMSG};
+use crate::errno::Errno;
 
 /// A message that belongs to a context until the context receives or discards it.
 #[derive(Debug)]
@@ -180,19 +182,5 @@ impl Rdm {
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         self.endpoint.library.give_back(bytes);
         self.has_new_room |= self.endpoint.paths.nudge();
-    }
-
-    /// Receives the bytes of a long message after its notice, or completes with an error.
-    pub(super) fn long(
-        &mut self,
-        partner: Partner,
-        meta: MessageMeta,
-        word: u64,
-        payload: Payload,
-    ) {
-        let (name, len) = parse_notice(word);
-        if let Err(done) = self.fetch(partner, name, Task::Body(meta, len), payload, &meta) {
-            self.completions.push(done);
-        }
     }
 }

@@ -23,17 +23,17 @@
 use causeway_message::library::{Completion, EndpointIdentity, Partner};
 use causeway_message::status::Status;
 
-use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
-use super::completion::{OpCompletion, OpFailure, ReportTemplate};
+use super::buffer::{MessageBuffer, Payload};
+use super::completion::{OpCompletion, ReportTemplate};
+use super::message_meta::{MessageMeta, is_received};
 use super::operation::Task;
-use super::send::{DATA, DEFERRED, NOTICE};
 use super::stats::count;
-use super::{BODY, DomainEnv, Errno, NAME_MASK, PLAIN, Rdm, SPACES, TAG_MASK, TAGGED};
+use super::wire::{BODY, DEFERRED, NOTICE, PLAIN, SPACES, TAG_MASK, TAGGED, parse_notice};
+use super::{DomainEnv, Rdm};
 use crate::abi::{
-    FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECANCELED, FI_ECONNRESET, FI_EINVAL, FI_EIO, FI_ENOENT,
-    FI_ETRUNC, FI_REMOTE_CQ_DATA, FI_TAGGED,
+    FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECANCELED, FI_ECONNRESET, FI_EINVAL, FI_ENOENT, FI_TAGGED,
 };
-use crate::errno::of_status;
+use crate::errno::{Errno, of_status};
 
 /// The messages that a receive accepts.
 #[derive(Debug, Clone, Copy)]
@@ -282,6 +282,20 @@ impl Rdm {
         self.long(partner, meta, word, payload);
     }
 
+    /// Receives the bytes of a long message after its notice, or completes with an error.
+    pub(super) fn long(
+        &mut self,
+        partner: Partner,
+        meta: MessageMeta,
+        word: u64,
+        payload: Payload,
+    ) {
+        let (name, len) = parse_notice(word);
+        if let Err(done) = self.fetch(partner, name, Task::Body(meta, len), payload, &meta) {
+            self.completions.push(done);
+        }
+    }
+
     /// Receives the bytes of a long message from the sender of its notice. `name` is the name of
     /// the sender's operation, with [`DEFERRED`] if the bytes must be requested. On an error
     /// returns the failed completion.
@@ -333,78 +347,5 @@ impl Rdm {
         let Some(request) = self.operations.request(operation) else { return false };
         let endpoint = &mut self.endpoint;
         endpoint.library.cancel(&mut endpoint.paths, request) == Ok(true)
-    }
-}
-
-/// Returns the fields of a notice: the name of the sender's operation, with [`DEFERRED`] if the
-/// bytes must be requested, and their length.
-pub fn parse_notice(word: u64) -> (u64, usize) {
-    let name = (word >> 32) & u64::from(NAME_MASK);
-    (name | word & DEFERRED, (word & 0xffff_ffff) as usize)
-}
-
-/// Returns whether a message was received, at least in part.
-pub fn is_received(status: Status) -> bool {
-    matches!(status, Status::Success | Status::Truncated)
-}
-
-/// The properties of a message that may not be complete yet.
-#[derive(Debug, Clone, Copy)]
-pub struct MessageMeta {
-    /// The completion, with the message's tag.
-    pub report: ReportTemplate,
-    /// The sender's index in the address vector.
-    pub from: u64,
-    /// Immediate data; 0 if there are none.
-    pub data: u64,
-    /// Length of the receive buffer, in bytes.
-    pub room: usize,
-}
-
-impl MessageMeta {
-    /// Combines the template of a receive with the properties of its message.
-    #[inline]
-    pub fn new(
-        report: ReportTemplate,
-        info: u64,
-        (from, data, word): (u64, u64, u64),
-        room: usize,
-    ) -> Self {
-        let immediate = if word & DATA != 0 { FI_REMOTE_CQ_DATA } else { 0 };
-        let (flags, tag) = (report.flags | immediate, info & TAG_MASK);
-        Self { report: ReportTemplate { flags, tag, ..report }, from, data, room }
-    }
-
-    /// Returns the completion of an eager message.
-    #[inline]
-    pub fn short(self, ended: &Completion) -> OpCompletion {
-        match (ended.msg_length as usize).checked_sub(HEAD_BYTES) {
-            Some(len) => self.of_len(len),
-            // Not sent by this provider: no head.
-            None => OpCompletion::failed(self.report, FI_EIO, ended.status),
-        }
-    }
-
-    /// Returns the completion of a long message after its bytes arrived or failed.
-    pub fn long(self, len: usize, ended: &Completion) -> OpCompletion {
-        if is_received(ended.status) {
-            // The received length counts, not that of the notice.
-            self.of_len(len.min(ended.msg_length as usize))
-        } else {
-            OpCompletion::failed(self.report, of_status(ended.status), ended.status)
-        }
-    }
-
-    /// Returns the completion of a message of `len` bytes, cut to the receive buffer.
-    #[inline]
-    pub fn of_len(self, len: usize) -> OpCompletion {
-        let Self { report, from, data, room } = self;
-        let mut done = OpCompletion { from, data, ..OpCompletion::success(report) };
-        done.len = len.min(room);
-        if len > room {
-            let (status, olen) = (Status::Truncated as u32, len.saturating_sub(room));
-            done.failure = Some(OpFailure { err: FI_ETRUNC, status, olen });
-        }
-        done
     }
 }

@@ -21,10 +21,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Errno;
 use super::buffer::Payload;
 use super::span::AppSpan;
 use crate::abi::{FI_EINVAL, FI_EKEYREJECTED, FI_ENOKEY, FI_ENOMEM};
+use crate::errno::Errno;
 use crate::limits::REGIONS_MAX;
 
 /// A registered region.

@@ -38,9 +38,10 @@ use causeway_message::status::Status;
 
 use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
 use super::control::{ControlKind, ControlRequest};
+use super::engine_send::{EngineSend, UNNAMED};
 use super::operation::Task;
-use super::send::{DEFERRED, EngineSend, NOTICE, UNNAMED};
-use super::{BODY, CONTROL, DomainEnv, NAME_MASK, Rdm, SPACES};
+use super::wire::{BODY, CONTROL, DEFERRED, NAME_MASK, NOTICE, SPACES};
+use super::{DomainEnv, Rdm};
 use crate::abi::FI_EIO;
 use crate::errno::of_status;
 use crate::limits::BODIES_LOST_MAX;

@@ -29,30 +29,15 @@ use causeway_message::status::Status;
 
 use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
 use super::completion::{OpCompletion, ReportTemplate};
+use super::engine_send::EngineSend;
 use super::operation::{Operations, Task};
 use super::span::AppSpan;
 use super::stats::count;
-use super::{BODY, DomainEnv, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
+use super::wire::{BODY, DEFERRED, NAME_MASK, NOTICE, PLAIN, TAG_MASK, TAGGED, first_word};
+use super::{DomainEnv, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EHOSTUNREACH, FI_EMSGSIZE, FI_INJECT, FI_TAGGED};
-use crate::errno::of_status;
+use crate::errno::{Errno, of_status};
 use crate::limits::{MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
-
-/// Bit of a head's second word: the bytes are sent as a message of their own.
-pub const NOTICE: u64 = 1 << 63;
-/// Bit of a head's second word: there is immediate data.
-pub const DATA: u64 = 1 << 62;
-
-/// Bit of a head's second word: the bytes are sent on request.
-pub const DEFERRED: u64 = 1 << 61;
-
-/// The engine's context of a send without an operation.
-pub(super) const UNNAMED: u64 = u64::MAX;
-
-/// Returns the second word of a head that is followed by bytes.
-#[inline]
-fn first_word(data: Option<u64>) -> u64 {
-    if data.is_some() { DATA } else { 0 }
-}
 
 /// A message to send.
 #[derive(Debug)]
@@ -69,41 +54,6 @@ pub struct Message {
     pub inject: bool,
     /// Whether the send completes on delivery instead of on transmission.
     pub delivered: bool,
-}
-
-/// A message in the form that the engine takes.
-#[derive(Debug)]
-pub(super) struct EngineSend {
-    /// Index of the operation, also the engine's context of the request.
-    operation: u32,
-    /// The 64 bits that the receiver matches.
-    info: u64,
-    /// Head, if any, and bytes.
-    buffer: MessageBuffer,
-    /// Whether the send completes on delivery.
-    delivered: bool,
-}
-
-impl EngineSend {
-    /// Returns an internal message, which completes on transmission.
-    pub(super) fn of(operation: u32, info: u64, buffer: MessageBuffer) -> Self {
-        Self { operation, info, buffer, delivered: false }
-    }
-
-    /// Returns the operation that the message belongs to.
-    pub(super) fn operation(&self) -> u32 {
-        self.operation
-    }
-
-    /// Returns whether the message has a copy of its bytes, and may thus be reported as sent.
-    pub(super) fn is_copy(&self) -> bool {
-        self.buffer.is_copy()
-    }
-
-    /// Copies the bytes, so that the application may reuse the memory.
-    pub(super) fn copy_payload(&mut self) {
-        self.buffer.copy_payload();
-    }
 }
 
 impl Rdm {
@@ -145,7 +95,7 @@ impl Rdm {
             // request.
             (info, unsafe { MessageBuffer::headed(head, payload) })
         };
-        let message = EngineSend { operation, info, buffer, delivered };
+        let message = EngineSend::new(operation, info, buffer, delivered);
         match partner {
             _ if deferred => self.defer(env, to, message, inject),
             Some(partner) => self.submit(env, partner, message, inject).inspect_err(|_| {
@@ -282,7 +232,7 @@ impl Rdm {
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
         // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
         let buffer = unsafe { MessageBuffer::headed(head, Payload::EMPTY) };
-        let message = EngineSend { operation, info, buffer, delivered: false };
+        let message = EngineSend::of(operation, info, buffer);
         count(&mut self.stats.long_sent);
         match partner {
             Some(partner) => self.post_internal(partner, message),
@@ -308,7 +258,7 @@ impl Rdm {
         mut message: EngineSend,
         inject: bool,
     ) -> Result<(), Errno> {
-        if inject && message.delivered {
+        if inject && message.is_delivered() {
             // An offered message stays in its buffer until it is pulled.
             message.copy_payload();
         }
@@ -343,7 +293,8 @@ impl Rdm {
     /// stays.
     #[inline]
     fn post(&mut self, partner: Partner, message: EngineSend) -> Result<RequestId, Errno> {
-        let EngineSend { operation, info, buffer, delivered } = message;
+        let delivered = message.is_delivered();
+        let (operation, info, buffer) = message.into_parts();
         let context = u64::from(operation);
         let made = if delivered {
             let endpoint = &mut self.endpoint;
@@ -364,7 +315,7 @@ impl Rdm {
     fn post_internal(&mut self, partner: Partner, message: EngineSend) -> Result<(), Errno> {
         let partner = self.current(partner);
         let Some(message) = self.postpone(partner, message, false) else { return Ok(()) };
-        let operation = message.operation;
+        let operation = message.operation();
         self.post(partner, message).map(drop).inspect_err(|_| {
             self.operations.end(operation);
         })
@@ -389,7 +340,7 @@ impl Rdm {
         buffer: MessageBuffer,
     ) -> Result<u32, Errno> {
         let operation = self.begin(task)?;
-        let message = EngineSend { operation, info, buffer, delivered: false };
+        let message = EngineSend::of(operation, info, buffer);
         match partner {
             Some(partner) => self.post_internal(partner, message)?,
             None => self.queue(to, message, false)?,
@@ -406,7 +357,7 @@ impl Rdm {
         buffer: MessageBuffer,
     ) -> Result<(), Errno> {
         let operation = self.begin(task)?;
-        self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })
+        self.post_internal(partner, EngineSend::of(operation, info, buffer))
     }
 
     /// Sends an internal message to a connected peer, with a head of two words before the bytes.
@@ -424,7 +375,7 @@ impl Rdm {
         let ordered = payload.len() <= ORDERED_MAX;
         // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
         let buffer = unsafe { MessageBuffer::headed(head, payload) };
-        self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })?;
+        self.post_internal(partner, EngineSend::of(operation, info, buffer))?;
         // A later write must not change the bytes of this read.
         if ordered && let Some(request) = self.operations.request(operation) {
             self.endpoint.library.with_buffer(request, MessageBuffer::copy_payload);

@@ -1,26 +1,23 @@
-//! Statistics of an endpoint, for the diagnosis of slow applications; they are written when the
-//! endpoint closes.
+//! The counters of an endpoint, for the diagnosis of slow applications; [`report`](super::report)
+//! writes them when the endpoint closes.
 //!
 //! The counters are plain numbers beside data that changes anyway, under the lock of the domain;
 //! they count from the opening of the endpoint and wrap at 64 bits. They are not the counters that
 //! an application opens (`fi_cntr`, `shell::cntr`), are not reset, and the application cannot read
 //! them while the endpoint is open. The exception is `uncounted`, which is no statistic: sends
-//! without a completion wait there until `shell::state` takes them
+//! without a completion wait there until `domain::state` takes them
 //! ([`EndpointStats::take_injected`], after each call and each progress) and adds them to the bound
 //! `fi_cntr` of sends.
 //!
-//! The modules of `rdm` count internal events and sends without a completion. `shell::state` counts
+//! The modules of `rdm` count internal events and sends without a completion. `domain::route` counts
 //! each completion that it routes, and asks [`EndpointStats::lost_injected`] whether a failed
 //! completion is that of an injected operation (a send, write or atomic operation): it gets a
 //! warning and no queue entry. Successful operations of peers are completions of the `REMOTE`
-//! kinds. `shell::endpoint` passes the [`StatsReport`] to `log`, which writes it where
-//! `FI_LOG_LEVEL` or `FI_CAUSEWAY_COUNTERS` requests it.
+//! kinds.
 
-use std::fmt;
 use std::time::Instant;
 
 use super::completion::OpCompletion;
-use super::{EndpointName, Rdm};
 use crate::abi::{FI_ECANCELED, FI_ETRUNC, FI_INJECT};
 
 /// Index of sent messages.
@@ -166,6 +163,46 @@ impl EndpointStats {
         *counter = counter.wrapping_add(1);
     }
 
+    /// Returns all counters by name, always in the same order.
+    pub fn rows(&self) -> Vec<(&'static str, u64)> {
+        let [sent, received, read, written, remote_read, remote_written] = self.kinds;
+        vec![
+            ("sent", sent.count),
+            ("sent_bytes", sent.bytes),
+            ("sent_long", self.long_sent),
+            ("received", received.count),
+            ("received_bytes", received.bytes),
+            ("received_long", self.long_received),
+            ("reads", read.count),
+            ("read_bytes", read.bytes),
+            ("writes", written.count),
+            ("written_bytes", written.bytes),
+            ("atomics", self.atomics),
+            ("remote_reads", remote_read.count),
+            ("remote_read_bytes", remote_read.bytes),
+            ("remote_writes", remote_written.count),
+            ("remote_written_bytes", remote_written.bytes),
+            ("remote_atomics", self.remote_atomics),
+            ("unexpected", self.early),
+            ("cancelled", self.cancelled),
+            ("truncated", self.truncated),
+            ("failed", self.failed),
+            ("lost", self.lost),
+            ("completions", self.completions),
+        ]
+    }
+
+    /// Returns the time of the opening.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Returns the number of messages that were sent and received.
+    pub fn messages(&self) -> u64 {
+        let [sent, received, ..] = self.kinds;
+        sent.count.wrapping_add(received.count)
+    }
+
     /// Counts a completion that was written to a queue or to its reader.
     #[inline]
     pub fn queued(&mut self) {
@@ -176,94 +213,4 @@ impl EndpointStats {
 /// Increments a counter.
 pub fn count(counter: &mut u64) {
     *counter = counter.wrapping_add(1);
-}
-
-/// The statistics of an endpoint that closes.
-#[derive(Debug)]
-pub struct StatsReport {
-    /// The name of the endpoint.
-    name: EndpointName,
-    /// The life of the endpoint, in seconds.
-    seconds: f64,
-    /// Messages sent and received per second, over the endpoint's life.
-    rate: f64,
-    /// All counters, always in the same order.
-    pub rows: Vec<(&'static str, u64)>,
-}
-
-impl Rdm {
-    /// Returns the statistics up to now.
-    pub fn stats_report(&self) -> StatsReport {
-        let stats = &self.stats;
-        let [sent, received, read, written, remote_read, remote_written] = stats.kinds;
-        let staged = self.endpoint.paths.staged();
-        let engine = self.endpoint.library.counters().named();
-        let of_engine = |name: &str| {
-            engine.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
-        };
-        let rows = vec![
-            ("sent", sent.count),
-            ("sent_bytes", sent.bytes),
-            ("sent_long", stats.long_sent),
-            ("received", received.count),
-            ("received_bytes", received.bytes),
-            ("received_long", stats.long_received),
-            ("reads", read.count),
-            ("read_bytes", read.bytes),
-            ("writes", written.count),
-            ("written_bytes", written.bytes),
-            ("atomics", stats.atomics),
-            ("remote_reads", remote_read.count),
-            ("remote_read_bytes", remote_read.bytes),
-            ("remote_writes", remote_written.count),
-            ("remote_written_bytes", remote_written.bytes),
-            ("remote_atomics", stats.remote_atomics),
-            ("unexpected", stats.early),
-            ("cancelled", stats.cancelled),
-            ("truncated", stats.truncated),
-            ("failed", stats.failed),
-            ("lost", stats.lost),
-            ("completions", stats.completions),
-            ("connects", of_engine("connects")),
-            ("staging_lent", staged.lent),
-            ("staging_used_again", staged.taken.saturating_sub(staged.lent)),
-            ("memory_registered", staged.cache.registered),
-            ("memory_reused", staged.cache.reused),
-            ("memory_invalidated", staged.cache.invalidated),
-            ("memory_unwatched", staged.cache.unwatched),
-            ("memory_copied", staged.cache.copied),
-        ];
-        let seconds = stats.since.elapsed().as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "to be read, not to be reckoned with")]
-        let messages = sent.count.wrapping_add(received.count) as f64;
-        let rate = if seconds > 0.0 { messages / seconds } else { 0.0 };
-        StatsReport { name: self.name(), seconds, rate, rows }
-    }
-}
-
-impl StatsReport {
-    /// Returns the counters that are not 0, in a line.
-    pub fn line(&self) -> String {
-        use fmt::Write as _;
-        let Self { name, seconds, rate, rows } = self;
-        let mut line = format!("{name} was open for {seconds:.3} s, {rate:.0} messages/s:");
-        for (name, value) in rows.iter().filter(|(_, value)| *value != 0) {
-            let _ = write!(line, " {name} {value}");
-        }
-        line
-    }
-}
-
-/// Formats all counters as a table, a line each.
-impl fmt::Display for StatsReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, seconds, rate, rows } = self;
-        writeln!(f, "{name}")?;
-        writeln!(f, "  {:<22}{seconds:>16.3}", "seconds")?;
-        writeln!(f, "  {:<22}{rate:>16.0}", "messages_per_second")?;
-        for (name, value) in rows {
-            writeln!(f, "  {name:<22}{value:>16}")?;
-        }
-        Ok(())
-    }
 }

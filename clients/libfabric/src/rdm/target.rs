@@ -31,13 +31,15 @@ use super::atomic::{self, Operands};
 use super::buffer::{MessageBuffer, Payload};
 use super::completion::{OpCompletion, ReportTemplate};
 use super::control::{ControlKind, ControlRequest};
+use super::message_meta::MessageMeta;
 use super::operation::{TargetWrite, Task};
-use super::receive::MessageMeta;
 use super::stats::count;
-use super::{CONTROL, DomainEnv, Errno, NAME_MASK, REPLY, Rdm, SPACES};
+use super::wire::{CONTROL, NAME_MASK, REPLY, SPACES};
+use super::{DomainEnv, Rdm};
 use crate::abi::{
     FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
 };
+use crate::errno::Errno;
 use crate::limits::INLINE_BYTES_MAX;
 
 impl Rdm {

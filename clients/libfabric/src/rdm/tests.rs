@@ -15,11 +15,13 @@ use causeway_message::status::Status;
 
 use super::control::{ControlKind, ControlRequest};
 use super::operation::Task;
+use super::wire::{BODY, CONTROL, NOTICE, PLAIN, REPLY};
 use super::*;
 use crate::abi::{
     FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECONNREFUSED, FI_EINVAL, FI_EIO, FI_EKEYREJECTED, FI_ETRUNC,
     FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_TAGGED,
 };
+use crate::errno::Errno;
 use crate::limits::{CALLS_PER_TARGET_MAX, SERVED_PER_PEER_MAX};
 use common::Host;
 
@@ -330,7 +332,7 @@ fn hostile_replies_before_the_bytes_were_taken_leave_nothing_of_what_lies_there_
 /// Returns the first bytes of a message that announces `len` bytes under a name.
 fn notice(name: u64, len: u64) -> Vec<u8> {
     let mut head = 0_u64.to_le_bytes().to_vec();
-    head.extend_from_slice(&(send::NOTICE | name << 32 | len).to_le_bytes());
+    head.extend_from_slice(&(NOTICE | name << 32 | len).to_le_bytes());
     head
 }
 
@@ -472,7 +474,7 @@ fn random_message(random: &mut Random) -> (u64, Vec<u8>) {
         bytes[0] = 1 + random.below(6) as u8;
         bytes[1..3].copy_from_slice(&[random.below(11) as u8, random.below(20) as u8]);
     } else if len >= 16 && random.below(2) == 0 {
-        let word = send::NOTICE | name << 32 | random.below(50_000);
+        let word = NOTICE | name << 32 | random.below(50_000);
         bytes[8..16].copy_from_slice(&word.to_le_bytes());
     }
     (info, bytes)

@@ -8,7 +8,7 @@
 //! as many as the query reports: 4,096 bytes of operands, compare values included. Each has at most
 //! [`SEGMENTS_MAX`] (8) local segments, and an operation has exactly one remote segment. Otherwise
 //! the call gives `-FI_EINVAL`. A read (`FI_ATOMIC_READ`) uses no operands: its results give the
-//! number of elements. Calls before `FI_ENABLE` give `-FI_EOPBADSTATE` (`shell::endpoint`). Other
+//! number of elements. Calls before `FI_ENABLE` give `-FI_EOPBADSTATE` (`endpoint_object`). Other
 //! errors are those of `rdm::initiator`, such as `-FI_EAGAIN` with 256 calls to the target, or
 //! 4,096 of the endpoint, in progress. A call that fails starts nothing.
 //!
@@ -25,12 +25,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::endpoint::{Endpoint, of_fid};
-use super::state::EpState;
+use super::endpoint_object::{Endpoint, of_fid};
 use crate::abi::*;
+use crate::domain::EpState;
+use crate::errno::Errno;
 use crate::limits::{REMOTE_SEGMENTS_MAX, SEGMENTS_MAX};
 use crate::rdm::{
-    AppSpan, AtomicKind, AtomicRequest, Errno, Payload, RemoteMemory, ReportTemplate, atomic_valid,
+    AppSpan, AtomicKind, AtomicRequest, Payload, RemoteMemory, ReportTemplate, atomic_valid,
 };
 
 /// The functions in an endpoint's table.

@@ -21,11 +21,13 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::object::{FidObject, close_object, domain_of, give_object, to_status};
-use super::state::{self, DomainShared, get};
+use super::domain_object::domain_of;
+use super::object::{FidObject, close_object, give_object, to_status};
 use crate::abi::*;
 use crate::address::{self, Address};
-use crate::rdm::{AddressVector, EndpointName, Errno};
+use crate::domain::{self, get};
+use crate::errno::Errno;
+use crate::rdm::{AddressVector, EndpointName};
 
 /// An address vector that an application opened.
 pub type AvObject = FidObject<FidAv>;
@@ -58,7 +60,8 @@ pub unsafe extern "C" fn open(
     if attr.kind == FI_AV_UNSPEC {
         attr.kind = FI_AV_TABLE;
     }
-    let at = shared.state.with(|state| state::insert(&mut state.vectors, AddressVector::default()));
+    let at =
+        shared.state.with(|state| domain::insert(&mut state.vectors, AddressVector::default()));
     shared.children.fetch_add(1, Ordering::Relaxed);
     let fid = FidAv { fid: Fid { fclass: FI_CLASS_AV, context, ops: &OPS }, ops: &AV_OPS };
     // SAFETY: the caller passes a place for the vector.
@@ -216,14 +219,4 @@ unsafe extern "C" fn straddr(
         }
     }
     buf
-}
-
-/// Returns the domain of a vector and its index there, for a binding.
-///
-/// # Safety
-/// `fid` is an open vector that was opened here.
-pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
-    // SAFETY: guaranteed by the caller.
-    let object = unsafe { &*fid.cast::<AvObject>() };
-    (&object.shared, object.at)
 }

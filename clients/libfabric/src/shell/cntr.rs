@@ -14,20 +14,19 @@
 //! thread may wait at the close. Any number of endpoints may share a counter of their domain.
 //!
 //! # Place
-//! `state` adds completions; `wait` sleeps for `fi_cntr_wait`, without the domain's lock. The
-//! functions run in the calling thread of the application.
+//! `domain` adds completions, and sleeps for `fi_cntr_wait`, without its lock. The functions run in
+//! the calling thread of the application.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cq::{get_wait, wait_fd_for};
-use super::object::{FidObject, close_object, domain_of, give_object, to_status};
-use super::state::{CntrState, DomainShared, DomainState, get, insert};
-use super::wait::{self, WaitTarget};
-use super::wait_fd::WaitFd;
+use super::domain_object::domain_of;
+use super::object::{FidObject, close_object, give_object, to_status};
+use super::wait_object::{get_wait, wait_fd_for};
 use crate::abi::*;
-use crate::rdm::Errno;
+use crate::domain::{CntrState, DomainState, WaitFd, WaitTarget, get, insert, wait};
+use crate::errno::Errno;
 
 /// A counter that an application opened.
 pub type CntrObject = FidObject<FidCntr>;
@@ -36,20 +35,6 @@ static OPS: Ops = Ops { close, control, ..Ops::NONE };
 /// The functions in the table of this class of objects; the others are not supported.
 static CNTR_OPS: OpsCntr =
     OpsCntr { read, readerr, add, set, wait: wait_for, adderr, seterr, ..OpsCntr::NONE };
-
-/// A counter by its index.
-#[derive(Debug, Clone, Copy)]
-struct CntrIndex(usize);
-
-impl WaitTarget for CntrIndex {
-    fn eps<'a>(&self, state: &'a DomainState) -> Option<&'a Vec<usize>> {
-        state.cntrs.get(self.0)?.as_ref().map(|cntr| &cntr.eps)
-    }
-
-    fn wait_fd<'a>(&self, state: &'a DomainState) -> Option<&'a WaitFd> {
-        state.cntrs.get(self.0)?.as_ref()?.wait_fd.as_ref()
-    }
-}
 
 /// Opens a counter.
 pub unsafe extern "C" fn open(
@@ -91,7 +76,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         if busy.is_some_and(|cntr| !cntr.eps.is_empty()) {
             return false;
         }
-        wait::end_app_sleep(state, &CntrIndex(object.at));
+        wait::end_app_sleep(state, WaitTarget::Cntr(object.at));
         if let Some(slot) = state.cntrs.get_mut(object.at) {
             *slot = None;
         }
@@ -127,7 +112,7 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
     let object = unsafe { &*fid.cast::<CntrObject>() };
     object.shared.state.with(|state| {
         progress(state, object.at);
-        if wait::begin_app_sleep(state, &CntrIndex(object.at)) { 0 } else { -FI_EAGAIN }
+        if wait::begin_app_sleep(state, WaitTarget::Cntr(object.at)) { 0 } else { -FI_EAGAIN }
     })
 }
 
@@ -139,7 +124,7 @@ fn progress(state: &mut DomainState, at: usize) {
         && let Some(wait_fd) = &cntr.wait_fd
         && wait_fd.is_app_sleeping()
     {
-        wait::end_app_sleep(state, &CntrIndex(at));
+        wait::end_app_sleep(state, WaitTarget::Cntr(at));
     }
     state.progress_all(|state| state.cntrs.get(at)?.as_ref().map(|cntr| &cntr.eps));
 }
@@ -159,7 +144,7 @@ unsafe fn with<R>(
     let (done, misses) = object.shared.state.with(|state| {
         if makes_progress {
             progress(state, object.at);
-            wait::end_poll(state, &CntrIndex(object.at));
+            wait::end_poll(state, WaitTarget::Cntr(object.at));
         }
         let done = get(&mut state.cntrs, object.at).map(|cntr| {
             let done = run(cntr);
@@ -212,7 +197,7 @@ unsafe extern "C" fn wait_for(cntr: *mut FidCntr, threshold: u64, timeout: c_int
     else {
         return -FI_EINVAL;
     };
-    let found = wait::until(&object.shared, &CntrIndex(at), timeout, |state| {
+    let found = wait::until(&object.shared, WaitTarget::Cntr(at), timeout, |state| {
         progress(state, at);
         let cntr = get(&mut state.cntrs, at).ok()?;
         if cntr.value >= threshold {
@@ -221,14 +206,4 @@ unsafe extern "C" fn wait_for(cntr: *mut FidCntr, threshold: u64, timeout: c_int
         (cntr.errors != errors).then_some(-FI_EAVAIL)
     });
     found.unwrap_or(-FI_ETIMEDOUT)
-}
-
-/// Returns the domain of a counter and its index there, for a binding.
-///
-/// # Safety
-/// `fid` is an open counter that was opened here.
-pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
-    // SAFETY: guaranteed by the caller.
-    let object = unsafe { &*fid.cast::<CntrObject>() };
-    (&object.shared, object.at)
 }

@@ -7,7 +7,7 @@
 //! first, and only `fi_cq_readerr` removes the error. An empty queue gives `-FI_EAGAIN`, as do a
 //! time-out and `fi_cq_readerr` without an error in front. Entries are in the order of completion,
 //! which is not the order of the calls. Queues do not overflow: requests of peers and messages for
-//! multi-receive buffers wait while a queue is full (`state`). A blocking read and `fi_cq_signal`
+//! multi-receive buffers wait while a queue is full (`domain`). A blocking read and `fi_cq_signal`
 //! need a wait object (`-FI_ENOSYS` without), and the argument `cond` has no effect; a signal ends
 //! one blocking read, the current or the next, with `-FI_EAGAIN`; opening a queue with
 //! `FI_WAIT_SET` or another unsupported kind, or with an unknown format, fails with `-FI_ENOSYS`.
@@ -16,8 +16,8 @@
 //! endpoint is bound to cannot be closed (`-FI_EBUSY`); closing drops unread entries.
 //!
 //! # Place
-//! `state` appends the completions of `rdm`; the application reads here, in its own threads, under
-//! the domain's lock. `wait` sleeps for blocking reads, without the lock.
+//! `domain` appends the completions of `rdm`, and sleeps for blocking reads, without its lock; the
+//! application reads here, in its own threads, under the lock.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -26,13 +26,13 @@ use std::sync::atomic::Ordering;
 
 use causeway_message::library::FastMiss;
 
-use super::object::{FidObject, close_object, domain_of, give_object, to_status};
-use super::state::{CqState, DomainShared, DomainState, FastCompletion, get, insert};
-use super::wait::{self, WaitTarget};
-use super::wait_fd::WaitFd;
+use super::domain_object::domain_of;
+use super::object::{FidObject, close_object, give_object, to_status};
+use super::wait_object::{get_wait, wait_fd_for};
 use crate::abi::*;
-use crate::errno::describe_into;
-use crate::rdm::{Errno, OpCompletion};
+use crate::domain::{CqState, DomainState, FastCompletion, WaitFd, WaitTarget, get, insert, wait};
+use crate::errno::{Errno, describe_into};
+use crate::rdm::OpCompletion;
 
 /// A completion queue that an application opened.
 pub type CqObject = FidObject<FidCq>;
@@ -41,32 +41,6 @@ static OPS: Ops = Ops { close, control, ..Ops::NONE };
 /// The functions in the table of this class of objects; the others are not supported.
 static CQ_OPS: OpsCq =
     OpsCq { read, readfrom, readerr, sread, sreadfrom, signal, strerror, ..OpsCq::NONE };
-
-/// A queue by its index.
-#[derive(Debug, Clone, Copy)]
-struct CqIndex(usize);
-
-impl WaitTarget for CqIndex {
-    fn eps<'a>(&self, state: &'a DomainState) -> Option<&'a Vec<usize>> {
-        state.cqs.get(self.0)?.as_ref().map(|cq| &cq.eps)
-    }
-
-    fn wait_fd<'a>(&self, state: &'a DomainState) -> Option<&'a WaitFd> {
-        state.cqs.get(self.0)?.as_ref()?.wait_fd.as_ref()
-    }
-}
-
-/// Returns the wait object of this kind.
-///
-/// # Errors
-/// `FI_ENOSYS` for an unsupported kind.
-pub fn wait_fd_for(wait_obj: u32) -> Result<Option<WaitFd>, Errno> {
-    match wait_obj {
-        FI_WAIT_NONE => Ok(None),
-        FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD => WaitFd::new().map(Some),
-        _ => Err(Errno(FI_ENOSYS)),
-    }
-}
 
 /// Opens a completion queue.
 pub unsafe extern "C" fn open(
@@ -116,7 +90,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         if busy.is_some_and(|cq| !cq.eps.is_empty()) {
             return false;
         }
-        wait::end_app_sleep(state, &CqIndex(object.at));
+        wait::end_app_sleep(state, WaitTarget::Cq(object.at));
         if let Some(slot) = state.cqs.get_mut(object.at) {
             *slot = None;
         }
@@ -127,23 +101,6 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     }
     // SAFETY: the queue is closed once.
     unsafe { close_object::<FidCq>(fid) }
-}
-
-/// Writes the descriptor of a wait object, which the application polls.
-///
-/// # Errors
-/// `FI_ENODATA` without a wait object, `FI_EINVAL` for NULL.
-///
-/// # Safety
-/// `arg` is NULL or has room for an `int`.
-pub unsafe fn get_wait(wait_fd: Option<&WaitFd>, arg: *mut c_void) -> Result<(), Errno> {
-    let wait_fd = wait_fd.ok_or(Errno(FI_ENODATA))?;
-    if arg.is_null() {
-        return Err(Errno(FI_EINVAL));
-    }
-    // SAFETY: guaranteed by the caller.
-    unsafe { arg.cast::<c_int>().write(wait_fd.fd()) };
-    Ok(())
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -171,7 +128,11 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
         progress(state, object.at);
         let has = state.cqs.get(object.at).and_then(Option::as_ref);
         let empty = has.is_none_or(|cq| cq.entries.is_empty());
-        if empty && wait::begin_app_sleep(state, &CqIndex(object.at)) { 0 } else { -FI_EAGAIN }
+        if empty && wait::begin_app_sleep(state, WaitTarget::Cq(object.at)) {
+            0
+        } else {
+            -FI_EAGAIN
+        }
     })
 }
 
@@ -182,7 +143,7 @@ fn progress(state: &mut DomainState, at: usize) {
         && let Some(wait_fd) = &cq.wait_fd
         && wait_fd.is_app_sleeping()
     {
-        wait::end_app_sleep(state, &CqIndex(at));
+        wait::end_app_sleep(state, WaitTarget::Cq(at));
     }
     state.progress_all(|state| state.cqs.get(at)?.as_ref().map(|cq| &cq.eps));
 }
@@ -390,7 +351,7 @@ unsafe extern "C" fn readfrom(
     let (taken, misses) = object.shared.state.with(|state| {
         // SAFETY: the caller passes room for `count` entries and sources.
         let taken = unsafe { poll(state, object.at, buf, count, from) };
-        wait::end_poll(state, &CqIndex(object.at));
+        wait::end_poll(state, WaitTarget::Cq(object.at));
         (taken, state.misses)
     });
     wait::yield_after_misses(misses);
@@ -418,11 +379,14 @@ unsafe extern "C" fn sreadfrom(
 ) -> isize {
     // SAFETY: the caller passes a queue that was opened here.
     let object = unsafe { &*cq.cast::<CqObject>() };
-    let sleeps = object.shared.state.with(|state| CqIndex(object.at).wait_fd(state).is_some());
+    let sleeps = object
+        .shared
+        .state
+        .with(|state| state.wait_set(WaitTarget::Cq(object.at)).wait_fd().is_some());
     if !sleeps {
         return failed_size(FI_ENOSYS);
     }
-    let found = wait::until(&object.shared, &CqIndex(object.at), timeout, |state| {
+    let found = wait::until(&object.shared, WaitTarget::Cq(object.at), timeout, |state| {
         // SAFETY: the caller passes room for `count` entries and sources.
         match unsafe { poll_before_sleep(state, object.at, buf, count, from) } {
             Err(Errno(FI_EAGAIN)) if !signalled(state, object.at) => None,
@@ -441,7 +405,7 @@ fn signalled(state: &mut DomainState, at: usize) -> bool {
 unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
     // SAFETY: the caller passes a queue that was opened here.
     let object = unsafe { &*cq.cast::<CqObject>() };
-    object.shared.state.with(|state| match CqIndex(object.at).wait_fd(state) {
+    object.shared.state.with(|state| match state.wait_set(WaitTarget::Cq(object.at)).wait_fd() {
         Some(wait_fd) => {
             wait_fd.signal();
             0
@@ -507,14 +471,4 @@ unsafe extern "C" fn strerror(
 ) -> *const c_char {
     // SAFETY: the caller passes room for `len` bytes, or NULL.
     unsafe { describe_into(prov_errno, buf, len) }
-}
-
-/// Returns the domain of a queue and its index there, for a binding.
-///
-/// # Safety
-/// `fid` is an open queue that was opened here.
-pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
-    // SAFETY: guaranteed by the caller.
-    let object = unsafe { &*fid.cast::<CqObject>() };
-    (&object.shared, object.at)
 }

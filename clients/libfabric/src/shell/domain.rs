@@ -30,26 +30,14 @@ use std::sync::{Arc, OnceLock};
 
 use causeway_endpoint::lock::Guarded;
 
-use super::connect_thread::ConnectThread;
-use super::progress_thread::ProgressThread;
-use super::state::{DomainShared, DomainState};
+use super::domain_object::DomainObject;
+use super::fabric_object::HeldFabric;
 use super::{atomic, av, cntr, cq, endpoint, mr};
 use crate::abi::*;
-use crate::fabric;
+use crate::domain::{ConnectThread, DomainShared, DomainState, process, progress_thread};
+use crate::errno::Errno;
 use crate::info::{self, Hints};
 use crate::nics::{self, LocalNic};
-use crate::rdm::Errno;
-
-/// A domain that an application opened.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Domain {
-    fid: FidDomain,
-    /// The fabric, which is held until the domain is closed.
-    fabric: *mut FidFabric,
-    /// The part that all objects share.
-    pub shared: Arc<DomainShared>,
-}
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
 /// The functions in the table of this class of objects; the others return `-FI_ENOSYS`.
@@ -91,7 +79,7 @@ pub unsafe fn open(
         Ok(chosen) => chosen,
         Err(code) => return failed(code),
     };
-    super::process::begin();
+    process::begin();
     let shared = Arc::new(DomainShared {
         state: Guarded::new(DomainState::default()),
         helper: OnceLock::new(),
@@ -108,36 +96,30 @@ pub unsafe fn open(
     }
     if !is_auto {
         shared.helper.get_or_init(|| Arc::new(ConnectThread::new(&shared)));
-    } else if let Err(Errno(err)) = ProgressThread::begin(&shared) {
+    } else if let Err(Errno(err)) = progress_thread::begin(&shared) {
         return failed(err);
     }
-    super::process::register(&shared);
+    process::register(&shared);
     let fid = Fid { fclass: FI_CLASS_DOMAIN, context, ops: &OPS };
     let fid = FidDomain { fid, ops: &DOMAIN_OPS, mr: &mr::MR_OPS };
-    let opened = Box::new(Domain { fid, fabric, shared });
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        fabric::hold(fabric);
-        domain.write(Box::into_raw(opened).cast());
-    }
+    let fabric = unsafe { HeldFabric::new(fabric) };
+    let opened = Box::new(DomainObject::new(fid, shared, fabric));
+    // SAFETY: guaranteed by the caller.
+    unsafe { domain.write(Box::into_raw(opened).cast()) };
     0
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    let domain = fid.cast::<Domain>();
+    let domain = fid.cast::<DomainObject>();
     // SAFETY: the caller closes a domain that was opened here; it begins with its fid.
-    let opened = unsafe { &*domain };
-    let (busy, fabric) = (opened.shared.children.load(Ordering::Acquire) != 0, opened.fabric);
-    if busy {
+    let shared = unsafe { &*domain }.shared();
+    if shared.children.load(Ordering::Acquire) != 0 {
         return -FI_EBUSY;
     }
-    ProgressThread::end(&opened.shared);
-    // SAFETY: the domain was boxed, is closed once, and has no children; the fabric was held for
-    // it.
-    unsafe {
-        drop(Box::from_raw(domain));
-        fabric::release(fabric);
-    }
+    progress_thread::end(shared);
+    // SAFETY: the domain was boxed, is closed once, and has no children.
+    drop(unsafe { Box::from_raw(domain) });
     0
 }
 

@@ -1,8 +1,4 @@
-//! Endpoints: opening, binding, options and closing, and the common part of all operations.
-//!
-//! [`Endpoint::begin`] starts every operation: it takes the domain's lock, checks that the endpoint
-//! is enabled, calls `rdm`, and, if `rdm` has no room (`FI_EAGAIN`), makes progress so that a
-//! repeated call succeeds.
+//! Endpoints: opening, binding, options and closing.
 //!
 //! # Limits
 //! Only `FI_EP_RDM`, or an unspecified type as such, is opened (`-FI_EINVAL` otherwise). The
@@ -24,46 +20,28 @@
 //! endpoints of the domain make progress; no other thread may use the closing endpoint.
 //!
 //! # Place
-//! `msg`, `tagged`, `rma` and `atomic` convert their arguments and call [`Endpoint::begin`].
+//! A domain's table has [`open`] and [`open2`]; an endpoint's table has the other functions, which
+//! run in the application's thread. The operations are in `msg`, `tagged`, `rma` and `atomic`; the
+//! object that all share is in [`endpoint_object`](super::endpoint_object).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::limits::CLOSE_MAX;
-use libc::iovec;
 
-use super::object::{FidObject, domain_of, to_status};
-use super::progress_thread::ProgressThread;
-use super::state::{
-    CqBinding, DomainShared, DomainState, EpState, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN,
-    SENT, WRITTEN, get, insert,
-};
-use super::wait_fd::WaitFd;
-use super::{atomic, av, cntr, cq, msg, rma, tagged};
+use super::domain_object::domain_of;
+use super::endpoint_object::{Endpoint, of_fid};
+use super::object::{FidObject, location, to_status};
+use super::{atomic, av, msg, rma, tagged};
 use crate::abi::*;
-use crate::errno;
+use crate::domain::{CqBinding, DomainShared, DomainState, EpState, WaitFd, get};
+use crate::errno::{self, Errno};
 use crate::info;
-use crate::limits::{
-    CLOSE_PAUSE, CLOSE_PAUSE_MAX, CLOSE_SPIN, INJECT_MAX, OPERATIONS_MAX, SEGMENTS_MAX,
-};
-use crate::rdm::{AppSpan, DomainEnv, Errno, Payload, Rdm, ReportTemplate};
-
-/// An endpoint that an application opened.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Endpoint {
-    /// The object that the application has a pointer to; must be first.
-    object: FidObject<FidEp>,
-    /// Default flags of transmit operations. Other threads may set them at any time
-    /// (`FI_SETOPSFLAG`).
-    tx_flags: AtomicU64,
-    /// Default flags of receives, as `tx_flags`.
-    rx_flags: AtomicU64,
-    /// Whether receives may be directed (`FI_DIRECTED_RECV`); otherwise their source is ignored.
-    directed: bool,
-}
+use crate::limits::{CLOSE_PAUSE, CLOSE_PAUSE_MAX, CLOSE_SPIN, OPERATIONS_MAX};
+use crate::rdm::Rdm;
+use crate::rdm::stats::{READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
 /// The functions in the table of this class of objects; the others are not supported.
@@ -102,10 +80,7 @@ pub unsafe extern "C" fn open(
     let (vector, tx, rx, counters) = (None, None, None, [None; 6]);
     rdm.helper = shared.helper.get().cloned();
     let opened = EpState { rdm, vector, tx, rx, counters, enabled: false };
-    let at = shared.state.with(|state| {
-        ProgressThread::endpoint_opened(state);
-        insert(&mut state.eps, opened)
-    });
+    let at = shared.state.with(|state| state.add_ep(opened));
     shared.children.fetch_add(1, Ordering::Relaxed);
     let fid = FidEp {
         fid: Fid { fclass: FI_CLASS_EP, context, ops: &OPS },
@@ -119,8 +94,7 @@ pub unsafe extern "C" fn open(
     };
     let object = FidObject { fid, shared: Arc::clone(&shared), at };
     let directed = caps & FI_DIRECTED_RECV != 0;
-    let [tx_flags, rx_flags] = [tx_flags, rx_flags].map(AtomicU64::new);
-    let opened = Endpoint { object, tx_flags, rx_flags, directed };
+    let opened = Endpoint::new(object, (tx_flags, rx_flags), directed);
     // SAFETY: the caller passes a place for the endpoint.
     unsafe { ep.write(Box::into_raw(Box::new(opened)).cast()) };
     0
@@ -138,184 +112,14 @@ pub unsafe extern "C" fn open2(
     unsafe { open(domain, info, ep, context) }
 }
 
-/// Returns the endpoint of a fid.
-///
-/// # Safety
-/// The endpoint was opened here and is open.
-#[inline]
-pub unsafe fn of_fid<'a>(ep: *mut FidEp) -> &'a Endpoint {
-    // SAFETY: guaranteed by the caller; an endpoint begins with its fid.
-    unsafe { &*ep.cast::<Endpoint>() }
-}
-
-impl Endpoint {
-    /// Runs `run` with the endpoint's state.
-    ///
-    /// # Errors
-    /// The error of `run`, or `FI_EINVAL` for a closed endpoint.
-    #[inline]
-    pub fn with<R>(
-        &self,
-        run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
-        self.object.shared.state.with(|state| state.with_ep(self.object.at, run))
-    }
-
-    /// Starts an operation. Without room for it, the endpoint makes progress, so that a later
-    /// attempt succeeds.
-    #[inline]
-    pub fn begin(
-        &self,
-        run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<(), Errno>,
-    ) -> isize {
-        let enabled = |ep: &mut EpState, env: DomainEnv<'_>| {
-            if ep.enabled { run(ep, env) } else { Err(Errno(FI_EOPBADSTATE)) }
-        };
-        self.object.shared.state.with(|state| match state.with_ep(self.object.at, enabled) {
-            Ok(()) => {
-                if state.asleep > 0 {
-                    state.wake_if_busy(self.object.at);
-                }
-                0
-            }
-            Err(Errno(err)) => {
-                if err == FI_EAGAIN {
-                    state.progress(self.object.at);
-                }
-                failed_size(err)
-            }
-        })
-    }
-
-    /// Returns the default flags of transmit operations.
-    #[inline]
-    pub fn tx_flags(&self) -> u64 {
-        self.tx_flags.load(Ordering::Relaxed)
-    }
-
-    /// Returns the flags of the direction in `given`, and the remaining bits of `given`.
-    fn flags(&self, given: u64) -> Result<(&AtomicU64, u64), Errno> {
-        let direction = given & (FI_TRANSMIT | FI_RECV);
-        let flags = match direction {
-            FI_TRANSMIT => &self.tx_flags,
-            FI_RECV => &self.rx_flags,
-            _ => return Err(Errno(FI_EINVAL)),
-        };
-        Ok((flags, given & !direction))
-    }
-
-    /// Returns the source of a receive: `named`, or any source without `FI_DIRECTED_RECV`.
-    #[inline]
-    pub fn from(&self, named: FiAddr) -> FiAddr {
-        if self.directed { named } else { FI_ADDR_UNSPEC }
-    }
-
-    /// Returns the default flags of receive operations.
-    #[inline]
-    pub fn rx_flags(&self) -> u64 {
-        self.rx_flags.load(Ordering::Relaxed)
-    }
-}
-
-impl EpState {
-    /// Returns the completion of a transmit operation. `what` is its flags, such as `FI_SEND`; the
-    /// completion is quiet if `flags` lacks `FI_COMPLETION` and the binding is selective or absent.
-    #[inline]
-    pub fn tx_report(
-        &self,
-        flags: u64,
-        what: u64,
-        context: *mut c_void,
-        payload: &Payload,
-    ) -> ReportTemplate {
-        let quiet = self.tx.is_none_or(|tx| tx.selective) && flags & FI_COMPLETION == 0;
-        ReportTemplate {
-            context: context.addr(),
-            flags: what,
-            quiet,
-            tag: 0,
-            buf: 0,
-            len: payload.len(),
-        }
-    }
-
-    /// Returns the completion of a receive operation, as [`Self::tx_report`] does.
-    #[inline]
-    pub fn rx_report(
-        &self,
-        flags: u64,
-        what: u64,
-        context: *mut c_void,
-        payload: &Payload,
-    ) -> ReportTemplate {
-        let quiet = self.rx.is_none_or(|rx| rx.selective) && flags & FI_COMPLETION == 0;
-        ReportTemplate {
-            context: context.addr(),
-            flags: what,
-            quiet,
-            tag: 0,
-            buf: payload.start(),
-            len: payload.len(),
-        }
-    }
-}
-
-/// Returns the payload of a contiguous buffer.
-///
-/// # Safety
-/// As for [`AppSpan::new`]: the caller lends the memory to the operation until that completes or,
-/// if the interface allows it, until the call returns.
-#[inline]
-pub unsafe fn buffer(buf: *const c_void, len: usize) -> Payload {
-    // SAFETY: guaranteed by the caller.
-    Payload::One(unsafe { AppSpan::new(buf.cast_mut().cast(), len) })
-}
-
-/// Returns the payload of several segments.
-///
-/// # Errors
-/// `FI_EINVAL` for too many segments, `FI_EMSGSIZE` if the sum of the lengths overflows.
-///
-/// # Safety
-/// `iov` has `count` segments, and each is as for [`buffer`].
-pub unsafe fn segments(iov: *const iovec, count: usize) -> Result<Payload, Errno> {
-    if count > SEGMENTS_MAX || (iov.is_null() && count > 0) {
-        return Err(Errno(FI_EINVAL));
-    }
-    let all = (0..count).map(|at| {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let iovec { iov_base, iov_len } = iov.wrapping_add(at).read();
-            AppSpan::new(iov_base.cast(), iov_len)
-        }
-    });
-    Payload::of(all.collect()).ok_or(Errno(FI_EMSGSIZE))
-}
-
-/// Checks the length of an injected message.
-///
-/// # Errors
-/// `FI_EMSGSIZE` above [`INJECT_MAX`] (4,096 bytes).
-pub fn injectable(len: usize) -> Result<(), Errno> {
-    if len > INJECT_MAX { Err(Errno(FI_EMSGSIZE)) } else { Ok(()) }
-}
-
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the caller closes an endpoint that was opened here; it begins with its fid.
-    let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
+    let object = unsafe { of_fid(fid.cast()) }.object();
     deliver(object);
-    let taken = object.shared.state.with(|state| {
-        let ep = state.eps.get_mut(object.at).and_then(Option::take);
-        unbind(state, object.at, ep.as_ref());
-        if let Some(ep) = &ep {
-            ProgressThread::endpoint_closed(state, ep);
-        }
-        ep
-    });
+    let taken = object.shared.state.with(|state| state.remove_ep(object.at));
     if let Some(mut ep) = taken {
         ep.rdm.finish();
-        crate::log::endpoint_stats(&ep.rdm.stats_report());
-        crate::log::large_messages(&ep.rdm.endpoint.paths.channels.fetched());
+        ep.rdm.stats_report().write();
     }
     object.shared.children.fetch_sub(1, Ordering::Release);
     // SAFETY: the endpoint was boxed, is closed once, and no other code refers to it.
@@ -360,36 +164,20 @@ fn deliver(object: &FidObject<FidEp>) {
     }
 }
 
-/// Removes an endpoint from its queues and counters.
-fn unbind(state: &mut DomainState, at: usize, ep: Option<&EpState>) {
-    for cq in state.cqs.iter_mut().flatten().filter(|cq| cq.eps.contains(&at)) {
-        cq.eps.retain(|&other| other != at);
-        if let (Some(wait_fd), Some(ep)) = (&cq.wait_fd, ep) {
-            wait_fd.unwatch(ep);
-        }
-    }
-    for cntr in state.cntrs.iter_mut().flatten().filter(|cntr| cntr.eps.contains(&at)) {
-        cntr.eps.retain(|&other| other != at);
-        if let (Some(wait_fd), Some(ep)) = (&cntr.wait_fd, ep) {
-            wait_fd.unwatch(ep);
-        }
-    }
-}
-
 unsafe extern "C" fn bind(fid: *mut Fid, bound: *mut Fid, flags: u64) -> c_int {
     if bound.is_null() {
         return -FI_EINVAL;
     }
     // SAFETY: the caller passes an endpoint that was opened here.
-    let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
+    let object = unsafe { of_fid(fid.cast()) }.object();
     // SAFETY: the caller passes an open object.
     to_status(match unsafe { (*bound).fclass } {
-        // SAFETY: an object of this class belongs to `cq`.
-        FI_CLASS_CQ => bind_cq(object, unsafe { cq::location(bound) }, flags),
-        // SAFETY: an object of this class belongs to `cntr`.
-        FI_CLASS_CNTR => bind_cntr(object, unsafe { cntr::location(bound) }, flags),
-        // SAFETY: an object of this class belongs to `av`.
-        FI_CLASS_AV => bind_av(object, unsafe { av::location(bound) }),
+        // SAFETY: an object of this class was opened by `cq`.
+        FI_CLASS_CQ => bind_cq(object, unsafe { location::<FidCq>(bound) }, flags),
+        // SAFETY: an object of this class was opened by `cntr`.
+        FI_CLASS_CNTR => bind_cntr(object, unsafe { location::<FidCntr>(bound) }, flags),
+        // SAFETY: an object of this class was opened by `av`.
+        FI_CLASS_AV => bind_av(object, unsafe { location::<FidAv>(bound) }),
         FI_CLASS_EQ => Ok(()),
         _ => Err(Errno(FI_EINVAL)),
     })
@@ -442,7 +230,7 @@ fn attach(
         return Ok(());
     }
     if let Some(wait_fd) = wait_fd {
-        wait_fd.watch(ep).inspect_err(|_| wait_fd.unwatch(ep))?;
+        wait_fd.watch(&ep.rdm).inspect_err(|_| wait_fd.unwatch(&ep.rdm))?;
     }
     eps.push(at);
     Ok(())
@@ -500,8 +288,8 @@ fn bind_av(
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: the caller passes an endpoint that was opened here.
-    let opened = unsafe { &*fid.cast::<Endpoint>() };
-    let object = &opened.object;
+    let opened = unsafe { of_fid(fid.cast()) };
+    let object = opened.object();
     to_status(match command {
         FI_ENABLE => object.shared.state.with(|state| {
             let ep = get(&mut state.eps, object.at)?;
@@ -533,7 +321,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
 
 unsafe extern "C" fn getname(fid: *mut Fid, addr: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: the caller passes an endpoint that was opened here.
-    let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
+    let object = unsafe { of_fid(fid.cast()) }.object();
     to_status(object.shared.state.with(|state| {
         let name = get(&mut state.eps, object.at)?.rdm.name().emit();
         // SAFETY: the caller passes `len` bytes of room, or NULL.
@@ -543,7 +331,7 @@ unsafe extern "C" fn getname(fid: *mut Fid, addr: *mut c_void, len: *mut usize) 
 
 unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
     // SAFETY: the caller passes an endpoint that was opened here.
-    let ep = unsafe { &*fid.cast::<Endpoint>() };
+    let ep = unsafe { of_fid(fid.cast()) };
     match ep.with(|ep, _| ep.rdm.cancel(context.addr())) {
         Ok(()) => 0,
         Err(Errno(err)) => failed_size(err),
@@ -564,7 +352,7 @@ unsafe extern "C" fn getopt(
         return -FI_EINVAL;
     }
     // SAFETY: the caller passes an endpoint that was opened here.
-    let ep = unsafe { &*fid.cast::<Endpoint>() };
+    let ep = unsafe { of_fid(fid.cast()) };
     let found = ep.with(|ep, _| Ok(ep.rdm.multi_receive_min())).unwrap_or(0);
     // SAFETY: the caller passes `len` bytes of room.
     unsafe {
@@ -593,8 +381,7 @@ unsafe extern "C" fn setopt(
         FI_OPT_MIN_MULTI_RECV if len == size_of::<usize>() => {
             // SAFETY: the caller passes a number of this type, and an endpoint that was opened
             // here.
-            let (min, ep) =
-                unsafe { (value.cast::<usize>().read_unaligned(), &*fid.cast::<Endpoint>()) };
+            let (min, ep) = unsafe { (value.cast::<usize>().read_unaligned(), of_fid(fid.cast())) };
             to_status(ep.with(|ep, _| {
                 ep.rdm.set_multi_receive_min(min);
                 Ok(())

@@ -1,6 +1,7 @@
-//! The C objects of a domain: endpoints, completion queues, counters, address vectors and memory
-//! regions. The functions convert arguments, take the domain's lock and call `rdm`; they keep no
-//! protocol state of their own. Completions return through the queues and counters in `state`.
+//! The C objects of the provider: fabrics, event queues and domains, and the objects of a domain:
+//! endpoints, completion queues, counters, address vectors and memory regions. The functions convert
+//! arguments, take the domain's lock and call `rdm`; they keep no protocol state of their own.
+//! Completions return through the queues and counters in `domain`.
 //!
 //! # Limits
 //! Pointers are checked for NULL where the interface allows NULL; otherwise the application must
@@ -13,24 +14,26 @@
 //! the first operation to a peer does not while it waits for the connect (at most 2 ms).
 //!
 //! # Place
-//! libfabric's inline functions call the tables of functions that each module fills. Two threads
-//! may run beside the application: `progress_thread` (automatic progress) or `connect_thread` (slow
-//! connects).
+//! libfabric's inline functions call the tables of functions that each module fills. `provider`
+//! names [`fabric::open`] only; `fabric` opens domains and event queues, `domain` the other objects.
+//! Below the functions are the objects that they share: `fabric_object`, `domain_object`,
+//! `endpoint_object` and `object`.
 
+mod arguments;
 mod atomic;
 mod av;
 mod cntr;
-mod connect_thread;
 mod cq;
-pub mod domain;
+mod domain;
+mod domain_object;
 mod endpoint;
+mod endpoint_object;
+mod eq;
+pub mod fabric;
+mod fabric_object;
 mod mr;
 mod msg;
 mod object;
-mod process;
-mod progress_thread;
 mod rma;
-mod state;
 mod tagged;
-pub mod wait;
-mod wait_fd;
+mod wait_object;

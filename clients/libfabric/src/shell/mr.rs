@@ -21,10 +21,12 @@ use std::sync::atomic::Ordering;
 
 use libc::iovec;
 
-use super::object::{FidObject, close_object, domain_of, give_object, to_status};
+use super::domain_object::domain_of;
+use super::object::{FidObject, close_object, give_object, to_status};
 use crate::abi::*;
+use crate::errno::Errno;
 use crate::limits::SEGMENTS_MAX;
-use crate::rdm::{AppSpan, Errno, RegisteredRegion};
+use crate::rdm::{AppSpan, RegisteredRegion};
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
 /// The functions in a domain's table.

@@ -11,10 +11,11 @@ use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{buffer, of_fid, segments};
+use super::arguments::{buffer, segments};
+use super::endpoint_object::of_fid;
 use super::tagged::{ReceiveArgs, SendArgs, receive, transmit, transmit_injected};
 use crate::abi::*;
-use crate::rdm::Errno;
+use crate::errno::Errno;
 
 /// The functions in an endpoint's table.
 pub static MSG_OPS: OpsMsg = OpsMsg {

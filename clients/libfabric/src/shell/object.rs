@@ -4,20 +4,19 @@
 //! [`give_object`] boxes an object and hands it out; [`close_object`] frees it. Each object counts
 //! as a child of its domain, which cannot be closed before: the functions that open objects count
 //! them, and [`close_object`] ends the count. The functions trust the pointer and its type: neither
-//! a second close nor a foreign object is detected. Endpoints and domains have structures of their
-//! own, which begin in the same way.
+//! a second close nor a foreign object is detected. Endpoints, domains and fabrics have structures of
+//! their own, which begin in the same way.
 //!
-//! `cq`, `cntr`, `av` and `mr` use it for their `open` and `close`, and `endpoint` for its object
-//! and its domain, in the application's thread.
+//! `cq`, `cntr`, `av` and `mr` use it for their `open` and `close`, `endpoint` for the objects that
+//! are bound to an endpoint ([`location`]), in the application's thread.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::domain::Domain;
-use super::state::DomainShared;
-use crate::abi::{Fid, FidDomain, failed};
-use crate::rdm::Errno;
+use crate::abi::{Fid, failed};
+use crate::domain::DomainShared;
+use crate::errno::Errno;
 
 /// An object. `F` is the interface's structure, which begins with a [`Fid`].
 #[derive(Debug)]
@@ -51,13 +50,14 @@ pub unsafe fn close_object<F>(fid: *mut Fid) -> c_int {
     0
 }
 
-/// Returns the shared state of a domain.
+/// Returns the domain of an object and its index there, for a binding.
 ///
 /// # Safety
-/// The domain was opened here and is open.
-pub unsafe fn domain_of(domain: *mut FidDomain) -> Arc<DomainShared> {
+/// The object has this type, was opened here and is open.
+pub unsafe fn location<'a, F>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
     // SAFETY: guaranteed by the caller.
-    Arc::clone(&unsafe { &*domain.cast::<Domain>() }.shared)
+    let object = unsafe { &*fid.cast::<FidObject<F>>() };
+    (&object.shared, object.at)
 }
 
 /// Returns the result of a function of type `int`.

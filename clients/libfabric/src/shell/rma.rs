@@ -9,7 +9,7 @@
 //! warning (`log`); a bound counter counts both. Keys and bounds are checked by the target, so a
 //! wrong key is an error completion with `FI_EKEYREJECTED`, an address outside the region with
 //! `FI_EINVAL`, and a region that is closed meanwhile `FI_EIO`. Calls before `FI_ENABLE` give
-//! `-FI_EOPBADSTATE` (`shell::endpoint`); other errors are those of `rdm::initiator`. Every write
+//! `-FI_EOPBADSTATE` (`endpoint_object`); other errors are those of `rdm::initiator`. Every write
 //! completes when the target has performed it, whichever completion level is requested. Memory
 //! descriptors are ignored.
 //!
@@ -22,10 +22,12 @@ use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{Endpoint, buffer, injectable, of_fid, segments};
+use super::arguments::{buffer, injectable, segments};
+use super::endpoint_object::{Endpoint, of_fid};
 use crate::abi::*;
+use crate::errno::Errno;
 use crate::limits::REMOTE_SEGMENTS_MAX;
-use crate::rdm::{Errno, Payload, RemoteMemory, ReportTemplate};
+use crate::rdm::{Payload, RemoteMemory, ReportTemplate};
 
 /// The functions in an endpoint's table.
 pub static RMA_OPS: OpsRma = OpsRma {

@@ -20,9 +20,11 @@ use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{Endpoint, buffer, injectable, of_fid, segments};
+use super::arguments::{buffer, injectable, segments};
+use super::endpoint_object::{Endpoint, of_fid};
 use crate::abi::*;
-use crate::rdm::{Errno, Message, Payload, ReceiveSpec, ReportTemplate, TAG_MASK};
+use crate::errno::Errno;
+use crate::rdm::{Message, Payload, ReceiveSpec, ReportTemplate, TAG_MASK};
 
 /// The functions in an endpoint's table.
 pub static TAGGED_OPS: OpsTagged = OpsTagged {

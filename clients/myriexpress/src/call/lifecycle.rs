@@ -97,11 +97,11 @@ fn opening(key: u32, params: CallerPtr<Param>, count: u32) -> Result<OpenParams,
 
 fn open(board: u32, wanted: u8, opening: OpenParams) -> Result<*mut c_void, Return> {
     if board != ANY {
-        return table::insert(|own| MxEndpoint::open(own, board, wanted, opening));
+        return table::insert(|own, room| MxEndpoint::open((own, room), board, wanted, opening));
     }
     let mut last = Return::NoDev;
     for board in 0..nic::count() {
-        match table::insert(|own| MxEndpoint::open(own, board, wanted, opening)) {
+        match table::insert(|own, room| MxEndpoint::open((own, room), board, wanted, opening)) {
             Err(error) => last = error,
             opened => return opened,
         }

@@ -41,9 +41,9 @@ fn open() -> (*mut c_void, LocalAttachment) {
         }
         daemon
     });
-    let opened = table::insert(|own| {
+    let opened = table::insert(|own, room| {
         let conversation = Conversation::over(ours, 0)?;
-        MxEndpoint::open_over(conversation, own, 0, 1, OpenParams::default())
+        MxEndpoint::open_over(conversation, (own, room), 0, 1, OpenParams::default())
     });
     (opened.unwrap(), daemon.join().unwrap())
 }

@@ -22,8 +22,8 @@ use super::queue::{LocalEnds, Step};
 use crate::context::{EngineContext, add, count};
 use crate::endpoint::NicEndpoint;
 use crate::nic_table::NicTable;
-use crate::offers::OfferState;
-use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
+use crate::offers::{OfferHeader, OfferState};
+use crate::peer::{MessageContent, QueuedMessage, RemoteEndpoint};
 use crate::receive_order::PacketContent;
 use crate::transmit::give_window;
 

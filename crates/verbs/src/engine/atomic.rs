@@ -17,9 +17,11 @@
 
 use causeway_memory::{Cursor, Map, OutOfGrant};
 
-use crate::adapter::AdapterId;
+use crate::adapter_id::AdapterId;
 use crate::engine::responder::Fault;
-use crate::engine::{Origin, Place, Requester, Scratch, Step};
+use crate::engine::segments::Place;
+use crate::engine::state::{Requester, Scratch};
+use crate::engine::step::{Origin, Step};
 use crate::limits::STEP_SPANS_MAX;
 use crate::queues::Queues;
 use crate::region::Rights;

@@ -20,13 +20,16 @@
 use causeway_memory::Cursor;
 use causeway_memory::copy::{CopyError, copy};
 
-use crate::adapter::{Adapter, AdapterId};
+use crate::adapter::Adapter;
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Kind, State};
+use crate::budget::Budget;
 use crate::engine::responder::Fault;
 use crate::engine::segments::{Access, payload};
-use crate::engine::wait::{WaitReason, retry_time};
-use crate::engine::{Budget, FirstRequest, Origin, Requester, Scratch, Step, Transfer};
+use crate::engine::state::{FirstRequest, Requester, Scratch, Transfer, WaitReason};
+use crate::engine::step::{Origin, Step};
+use crate::engine::wait::retry_time;
 use crate::limits::{STEP_BYTES_MAX, STEP_SPANS_MAX};
-use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::session::names_service;

@@ -24,16 +24,19 @@
 
 use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
 
-use crate::adapter::{Adapter, AdapterId};
+use crate::adapter::Adapter;
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Kind, State};
+use crate::budget::Budget;
 use crate::engine::responder::Received;
-use crate::engine::segments::{capacity, payload};
-use crate::engine::{Budget, Origin, Place, Requester, Scratch, Step};
+use crate::engine::segments::{Place, capacity, payload};
+use crate::engine::state::{Requester, Scratch};
+use crate::engine::step::{Origin, Step};
 use crate::limits::{
     DELIVERY_BYTES, GENERAL_BURST, GENERAL_INTERVAL_NS, GENERAL_SERVICE_QPN,
     GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN, NETWORK_HEADER_BYTES, STEP_SPANS_MAX,
 };
 use crate::policy::multicast_address;
-use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;

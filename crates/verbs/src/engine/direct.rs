@@ -13,11 +13,12 @@
 
 use causeway_memory::copy::copy_range;
 
-use crate::adapter::AdapterId;
+use crate::adapter_id::AdapterId;
+use crate::attributes::State;
 use crate::engine::connected::Target;
-use crate::engine::{Origin, Requester, Step};
+use crate::engine::state::Requester;
+use crate::engine::step::{Origin, Step};
 use crate::limits::STEP_BYTES_MAX;
-use crate::queue_pair::State;
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;

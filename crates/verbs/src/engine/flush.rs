@@ -14,9 +14,11 @@
 //! the remaining work requests get no completions. All of it runs in the dispatcher's thread that
 //! serves the subnet.
 
+use crate::attributes::{Receive, State};
+use crate::budget::Budget;
 use crate::engine::responder::Received;
-use crate::engine::{Budget, Origin, Progress, Requester};
-use crate::queue_pair::{Receive, State};
+use crate::engine::state::Requester;
+use crate::engine::step::{Origin, Progress};
 use crate::queues::{AsyncEvent, Queues};
 use crate::subnet::Subnet;
 use crate::work::Status;

@@ -21,6 +21,9 @@
 //! | `observe.rs` | copies of messages for captures |
 //! | `session.rs` | messages between queue pairs and the service of their adapter |
 //! | `segments.rs` | positions in lists of segments |
+//! | `state.rs` | what a queue pair keeps between calls |
+//! | `step.rs` | the values of a call |
+//! | `observer.rs` | the state of captures, and an observed message |
 //! | `xrc.rs` | receive queues that requests of extended connections name |
 //!
 //! # Cost
@@ -30,7 +33,7 @@
 //! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
 //! rights again, so that a key that its owner invalidates stops the message. The place of a message
 //! that ran out of budget is kept in its queue pair. Each range beyond the first takes
-//! [`SPAN_BYTES`] of the budget.
+//! [`SPAN_BYTES`](crate::limits::SPAN_BYTES) of the budget.
 //!
 //! # Errors
 //! A failed request ends with an error completion, and its queue pair moves to an error state; the
@@ -39,205 +42,35 @@
 //! of one adapter that share a completion or receive queue share its faults (`crate::queues`).
 
 mod atomic;
-mod budget;
 mod connected;
 mod datagram;
 mod direct;
 mod flush;
 mod observe;
+pub(crate) mod observer;
 mod registration;
 mod responder;
 mod resume;
 mod segments;
 mod session;
+pub(crate) mod state;
+mod step;
 mod wait;
 mod xrc;
 
-use causeway_memory::Span;
-
-use crate::adapter::AdapterId;
-use crate::limits::SPAN_BYTES;
-use crate::queue_pair::{Attributes, Kind, QueuePair, State};
-use crate::queues::{AsyncEvent, Queues, XrcQueue};
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Kind, State};
+use crate::budget::Budget;
+use crate::queues::{AsyncEvent, Queues};
 use crate::subnet::Subnet;
-use crate::transport::{Refusal, Route};
-use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
+use crate::work::{Operation, Status};
 
-pub use budget::Budget;
-pub(crate) use observe::Observer;
-pub use observe::{Endpoint, Observation, ObservedMessage};
-use resume::FirstRequest;
+pub use observer::{Endpoint, Observation, ObservedMessage};
 pub use resume::Resume;
-pub(crate) use segments::Place;
-pub(crate) use wait::Wait;
-pub use wait::WaitReason;
-
-/// The state of a queue pair after a call of [`Subnet::progress`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// The send queue is empty or drained, or all work requests are flushed. Work requests that are
-    /// posted later need another call.
-    Idle,
-    /// The budget is used up; work remains.
-    Yielded,
-    /// The responder is not ready. A call before the deadline tries again, which takes a message of
-    /// the budget; a call at the deadline fails the request unless the responder is ready. Without
-    /// a deadline, the request waits without end.
-    Waiting {
-        /// End of the waiting time.
-        until_ns: Option<u64>,
-    },
-    /// The queue pair does not exist, or its state executes no send work requests.
-    Stopped,
-}
-
-/// The execution of send work requests of a queue pair.
-#[derive(Debug, Default)]
-pub struct Requester {
-    work: SendWork,
-    /// `work` is in progress.
-    is_busy: bool,
-    transfer: Transfer,
-    wait: Option<Wait>,
-    /// Adapter of the peer, as found last.
-    route: Option<Route>,
-    /// Reason why the last request found no responder.
-    refusal: Option<Refusal>,
-    /// Messages to receive work requests that ended, modulo 2^16.
-    messages: u16,
-    first: FirstRequest,
-    /// The queue pair comes from a record of an earlier process.
-    is_restored: bool,
-    /// Requests that found no responder; wraps.
-    refusals: u64,
-    /// Adapters that received the datagram in progress, while a capture runs.
-    receivers: Vec<AdapterId>,
-}
-
-impl Requester {
-    /// Returns whether a work request is in progress.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_busy
-    }
-
-    /// Returns the number of inline bytes that are not copied yet.
-    #[inline]
-    fn inline_left(&self) -> u64 {
-        (self.work.inline.len() as u64).saturating_sub(self.transfer.done)
-    }
-
-    /// Returns the reason why the last request found no responder.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
-        self.refusal
-    }
-
-    /// Returns the number of requests that found no responder.
-    pub(crate) fn refusals(&self) -> u64 {
-        self.refusals
-    }
-
-    /// Returns why the work request in progress waits.
-    pub(crate) fn wait_reason(&self) -> Option<WaitReason> {
-        self.wait.map(|wait| wait.reason())
-    }
-
-    /// Notes that the work request in progress found no responder. A request that waits already
-    /// counts once.
-    fn note_refusal(&mut self, refusal: Refusal) {
-        self.refusal = Some(refusal);
-        if self.wait.is_none() {
-            self.refusals = self.refusals.wrapping_add(1);
-        }
-    }
-}
-
-/// The place of a message in progress.
-#[derive(Debug, Default, Clone, Copy)]
-struct Transfer {
-    /// The message passed the checks before the first step.
-    is_admitted: bool,
-    /// The responder has taken a receive work request for the message.
-    has_receive: bool,
-    /// Payload length.
-    total: u64,
-    /// Copied bytes.
-    done: u64,
-    /// Position in the requester's segments.
-    at: Place,
-    /// Index of the next multicast member.
-    member: usize,
-}
-
-/// The receive work request that a message in progress fills.
-#[derive(Debug, Default)]
-pub struct Responder {
-    work: ReceiveWork,
-    /// `work` is in progress.
-    is_taken: bool,
-    /// Position in the segments.
-    at: Place,
-    /// Receive queue that the last request named, of a queue pair of kind [`Kind::XrcTarget`].
-    xrc: XrcQueue,
-    /// `work` was taken before a restart: the next message fills it.
-    is_held: bool,
-    /// Number of the peer's last message.
-    message: u16,
-}
-
-/// Lists that a call fills and empties; kept so that their memory is reused.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    /// Source of a copy.
-    from: Vec<Span>,
-    /// Destination of a copy.
-    to: Vec<Span>,
-    /// Decoded page list entries.
-    pages: Vec<u64>,
-}
-
-impl Scratch {
-    /// Returns the bytes of the budget that the ranges of a copy take beside its payload. A range
-    /// on either side is part of the message.
-    fn cost(&self) -> u64 {
-        let further = |spans: &Vec<Span>| spans.len().saturating_sub(1) as u64;
-        further(&self.from).saturating_add(further(&self.to)).saturating_mul(SPAN_BYTES)
-    }
-}
-
-/// The requester's queue pair, in a call of [`Subnet::progress`].
-#[derive(Debug, Clone, Copy)]
-struct Origin {
-    id: AdapterId,
-    number: u32,
-    mac: [u8; 6],
-    kind: Kind,
-    /// The queue pair is in [`State::Drained`].
-    is_drained: bool,
-    attributes: Attributes,
-}
-
-impl Origin {
-    /// Returns the values of a queue pair.
-    fn new(id: AdapterId, number: u32, mac: [u8; 6], pair: &QueuePair) -> Self {
-        let (kind, attributes) = (pair.kind(), *pair.attributes());
-        Self { id, number, mac, kind, is_drained: pair.state() == State::Drained, attributes }
-    }
-}
-
-/// The result of an attempt to execute a work request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The work request succeeded.
-    Done,
-    /// The work request succeeded, and no responder received the message.
-    Lost,
-    /// The budget is used up.
-    More,
-    /// The responder is not ready.
-    Blocked(Option<u64>),
-    /// The work request failed.
-    Failed(Status),
-}
+pub use state::WaitReason;
+use state::{FirstRequest, Requester, Scratch, Transfer};
+pub use step::Progress;
+use step::{Origin, Step};
 
 /// The result of looking for the next work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -453,20 +286,5 @@ impl<Q: Queues> Subnet<Q> {
         adapter.complete(origin.attributes.send_queue, &completion);
         adapter.fail(origin.number);
         adapter.queues.report(AsyncEvent::QueuePairFatal(origin.number));
-    }
-}
-
-impl Requester {
-    /// Returns the completion of the work request in progress.
-    fn completion(&self, origin: &Origin, status: Status) -> Completion {
-        Completion {
-            queue_pair: origin.number,
-            kind: CompletionKind::Send,
-            status,
-            bytes: u32::try_from(self.transfer.total).unwrap_or(u32::MAX),
-            token: self.work.token,
-            is_solicited: false,
-            message: self.messages,
-        }
     }
 }

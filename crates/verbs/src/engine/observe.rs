@@ -17,80 +17,19 @@
 
 use causeway_memory::Cursor;
 
-use crate::adapter::AdapterId;
+use crate::adapter_id::AdapterId;
+use crate::attributes::Kind;
+use crate::budget::Budget;
+use crate::engine::observer::{Endpoint, Observation, ObservedMessage, Observer};
 use crate::engine::segments::Place;
-use crate::engine::{Budget, Origin, Requester};
+use crate::engine::state::Requester;
+use crate::engine::step::Origin;
 use crate::limits::{GENERAL_SERVICE_QPN, OBSERVATIONS_MAX, STEP_SPANS_MAX};
-use crate::queue_pair::{Kind, QueuePair};
+use crate::queue_pair::QueuePair;
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
 use crate::work::{AddressVector, NetworkHeader, Operation, Status};
-
-/// A queue pair of an observed message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Ethernet address of the adapter; of a datagram's destination as the work request names it.
-    pub mac: [u8; 6],
-    /// GID, as the peer or the address vector has it; zero if the guest named none.
-    pub gid: [u8; 16],
-    /// Number of the queue pair.
-    pub queue_pair: u32,
-    /// First sequence number that the queue pair sends.
-    pub sequence: u32,
-}
-
-/// A message of an observed adapter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObservedMessage {
-    /// The message.
-    pub message: Observation,
-    /// Adapter of the requester.
-    pub sender: AdapterId,
-    /// Adapters that received the message, each once.
-    pub receivers: Vec<AdapterId>,
-}
-
-/// A message between two queue pairs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observation {
-    /// Transport service.
-    pub kind: Kind,
-    /// Sender of the request.
-    pub requester: Endpoint,
-    /// Receiver of the request.
-    pub responder: Endpoint,
-    /// Operation, without [`Operation::Nop`], [`Operation::Invalidate`] and
-    /// [`Operation::Register`].
-    pub operation: Operation,
-    /// Most payload bytes of a packet.
-    pub mtu: u32,
-    /// Queue key of a datagram, as the work request names it.
-    pub queue_key: u32,
-    /// Shared receive queue that a request of an extended reliable connection names.
-    pub xrc_queue: u32,
-    /// The responder reports a solicited event.
-    pub is_solicited: bool,
-    /// Success, or the responder's refusal.
-    pub status: Status,
-    /// Length of the payload.
-    pub total: u64,
-    /// The first bytes of the payload; of a read, of the answer; of an atomic operation, the value
-    /// before it in the byte order of the guest's memory.
-    pub payload: Vec<u8>,
-}
-
-/// The state of the observation of a subnet.
-#[derive(Debug, Default)]
-pub(crate) struct Observer {
-    /// The observed adapters.
-    adapters: Vec<AdapterId>,
-    /// Most payload bytes that are copied of a message.
-    payload_max: usize,
-    messages: Vec<ObservedMessage>,
-    /// Messages that found no room, or of unknown destination.
-    missed: u64,
-}
 
 impl<Q: Queues> Subnet<Q> {
     /// Observes the messages of these adapters, with up to `payload_max` bytes each, in place of

@@ -18,9 +18,12 @@
 use causeway_memory::Cursor;
 
 use crate::adapter::Adapter;
-use crate::engine::{Budget, Origin, Place, Scratch, Step};
+use crate::attributes::Kind;
+use crate::budget::Budget;
+use crate::engine::segments::Place;
+use crate::engine::state::Scratch;
+use crate::engine::step::{Origin, Step};
 use crate::limits::PAGES_PER_UPDATE_MAX;
-use crate::queue_pair::Kind;
 use crate::queues::Queues;
 use crate::region::{RegionError, Rights};
 use crate::subnet::Subnet;

@@ -23,11 +23,14 @@
 //! [`Subnet::destroy_queue_pair`] call `abandon`; `causeway-mlx5` calls [`Subnet::cut_retired`] in
 //! each poll after a device reset until no message is left. All run in the dispatcher of the group.
 
-use crate::adapter::{Adapter, AdapterId, Retired};
+use crate::adapter::{Adapter, Retired};
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Kind, Receive, State};
 use crate::engine::segments::capacity;
-use crate::engine::wait::{WaitReason, rnr_time};
-use crate::engine::{Origin, Requester, Step};
-use crate::queue_pair::{Kind, QueuePair, Receive, State};
+use crate::engine::state::{Requester, WaitReason};
+use crate::engine::step::{Origin, Step};
+use crate::engine::wait::rnr_time;
+use crate::queue_pair::QueuePair;
 use crate::queues::{AsyncEvent, Queues};
 use crate::region::Rights;
 use crate::subnet::Subnet;

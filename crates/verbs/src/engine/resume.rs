@@ -24,26 +24,15 @@
 //! again. After an error the queue pair is as it was created, and the owner does not restore the
 //! adapter. All of it runs in the dispatcher's thread that serves the subnet.
 
-use crate::adapter::AdapterId;
+use crate::adapter_id::AdapterId;
+use crate::attributes::{Change, QueuePairError, State};
 use crate::engine::connected::Target;
-use crate::engine::{Origin, Requester};
-use crate::queue_pair::{Change, QueuePairError, State};
+use crate::engine::state::{FirstRequest, Requester};
+use crate::engine::step::Origin;
 use crate::queues::Queues;
 use crate::session::names_service;
 use crate::subnet::Subnet;
 use crate::work::{Operation, ReceiveWork};
-
-/// The rule for the first work request after a restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum FirstRequest {
-    /// The queue pair did not come from a record, or the first work request has ended.
-    #[default]
-    Ordinary,
-    /// The responder may have received the message.
-    MayBeReceived,
-    /// The datagram was sent.
-    IsSent,
-}
 
 /// The progress of a queue pair, as its owner recorded it.
 #[derive(Debug, Clone, Default)]

@@ -16,13 +16,15 @@
 
 use causeway_memory::Cursor;
 
-use crate::adapter::{Adapter, AdapterId};
+use crate::adapter::Adapter;
+use crate::adapter_id::AdapterId;
+use crate::attributes::State;
+use crate::budget::Budget;
 use crate::engine::responder::{Fault, Received};
 use crate::engine::segments::{Place, capacity};
-use crate::engine::wait::WaitReason;
-use crate::engine::{Budget, Origin, Requester, Scratch, Step};
+use crate::engine::state::{Requester, Scratch, WaitReason};
+use crate::engine::step::{Origin, Step};
 use crate::limits::{SERVICE_QPN, SESSION_MESSAGE_BYTES, SPAN_BYTES, STEP_SPANS_MAX};
-use crate::queue_pair::State;
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::session::{Delivery, SessionMemory, SessionService, names_service};

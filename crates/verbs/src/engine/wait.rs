@@ -20,7 +20,8 @@
 //! its turns, and at the latest when [`Subnet::deadline`] is over. Datagrams and unreliable
 //! connections never wait.
 
-use crate::engine::{Origin, Requester, Step};
+use crate::engine::state::{Requester, Wait, WaitReason};
+use crate::engine::step::{Origin, Step};
 use crate::limits::{RETRY_NS_MAX, RNR_RETRY_ENDLESS};
 use crate::queues::Queues;
 use crate::subnet::Subnet;
@@ -36,39 +37,6 @@ const RNR_TIMES: [u32; 32] = [
 
 /// Unit of the local acknowledgement timeout, in nanoseconds.
 const TIMEOUT_UNIT_NS: u64 = 4096;
-
-/// The reason why a reliable request waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitReason {
-    /// The responder does not answer.
-    Unanswered,
-    /// The responder has no receive work request.
-    NotReady,
-    /// The responder's adapter is not restored yet, after a restart of the daemon.
-    Restart,
-}
-
-impl WaitReason {
-    /// Returns whether a wait counts to the adapter's limit.
-    const fn is_limited(self) -> bool {
-        !matches!(self, Self::Restart)
-    }
-}
-
-/// A request that waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wait {
-    reason: WaitReason,
-    /// Time at which the request fails.
-    fail_ns: Option<u64>,
-}
-
-impl Wait {
-    /// Returns the reason.
-    pub(super) fn reason(&self) -> WaitReason {
-        self.reason
-    }
-}
 
 /// Returns the time over all retries of an unanswered request, or `None` if it is endless.
 pub(super) fn retry_time(timeout: u8, retries: u8) -> Option<u64> {

@@ -15,10 +15,12 @@
 //! the queue whenever it begins or continues a message; there is no limit but that of the queues of
 //! the adapter. All of it runs in the dispatcher's thread that serves the subnet.
 
-use crate::adapter::{Adapter, AdapterId};
+use crate::adapter::Adapter;
+use crate::adapter_id::AdapterId;
+use crate::attributes::Receive;
 use crate::engine::responder::{Fault, Received};
-use crate::engine::{Origin, Requester, Step};
-use crate::queue_pair::Receive;
+use crate::engine::state::Requester;
+use crate::engine::step::{Origin, Step};
 use crate::queues::Queues;
 use crate::subnet::Subnet;
 use crate::work::Status;

@@ -6,7 +6,7 @@ use crate::limits::{MULTI_BODIES_MAX, SERVED_ALL_MAX, SERVED_PER_PEER_MIN};
 /// Returns the notice of a long message without a tag.
 fn notice(name: u64, len: u64) -> Vec<u8> {
     let mut head = 0_u64.to_le_bytes().to_vec();
-    head.extend_from_slice(&(send::NOTICE | name << 32 | len).to_le_bytes());
+    head.extend_from_slice(&(NOTICE | name << 32 | len).to_le_bytes());
     head
 }
 

@@ -3,11 +3,12 @@
 //! The format has a magic number and no version: both sides must be of one release. A request of
 //! another length, with another magic number, an unknown pattern, or messages above 256 MiB is
 //! invalid; the number of messages has no limit here. In a stream a side keeps 64 messages pending,
-//! or as many as have 64 MiB together, but at least 4 ([`BenchRequest::window`]). The key [`KEY`]
-//! (0xca5e) is public: it separates the tool from other applications and protects nothing.
-//! `measure` sends requests; `serve` parses them; `traffic` runs them. Each measurement has its own
-//! request; a request is sent once, and has no answer of its own: the messages of the measurement
-//! follow. All in the only thread.
+//! or as many as have 64 MiB together, but at least 4 ([`BenchRequest::window`]). A ping-pong is
+//! timed in at least [`PARTS`] (21) parts ([`BenchRequest::part`]). The key [`KEY`] (0xca5e) is
+//! public: it separates the tool from other applications and protects nothing. `measure` sends
+//! requests; `serve` parses them; `traffic` runs them; `report` computes results from them. Each
+//! measurement has its own request; a request is sent once, and has no answer of its own: the
+//! messages of the measurement follow. All in the only thread.
 
 /// Key of the endpoints of this tool.
 pub const KEY: u32 = 0xca5e;
@@ -24,6 +25,8 @@ pub const DONE: u64 = 4 << 32;
 pub const BYTES: usize = 24;
 /// First field of a request.
 const MAGIC: u32 = 0x7a10_ca5e;
+/// Least number of parts of a ping-pong, whose times are compared.
+const PARTS: u32 = 21;
 /// Number of pending sends and receives of a stream.
 const WINDOW_MAX: usize = 64;
 /// Maximum number of bytes of the pending messages, unless that is too few messages.
@@ -100,6 +103,13 @@ impl BenchRequest {
         right.then_some(Self { pattern, len, count, sync, verify })
     }
 
+    /// Returns the number of messages that are timed together, or `None` if the measurement is timed
+    /// as a whole.
+    pub fn part(&self) -> Option<u32> {
+        let is_pingpong = self.pattern == MessagePattern::Pingpong;
+        is_pingpong.then_some((self.count / PARTS).max(1))
+    }
+
     /// Returns the number of pending messages.
     pub fn window(&self) -> usize {
         let fit = WINDOW_BYTES / (self.len as usize).max(1);
@@ -126,6 +136,17 @@ mod tests {
         assert_eq!(BenchRequest::parse(&order.emit()[1..]), None);
         let long = BenchRequest { len: u32::MAX, ..order };
         assert_eq!(BenchRequest::parse(&long.emit()), None);
+    }
+
+    #[test]
+    fn only_a_pingpong_is_timed_in_parts() {
+        let of = |pattern, count| BenchRequest { pattern, count, ..BenchRequest::END }.part();
+        let pingpong = |count| of(MessagePattern::Pingpong, count);
+        assert_eq!((pingpong(0), pingpong(20), pingpong(2100)), (Some(1), Some(1), Some(100)));
+        assert_eq!(
+            (of(MessagePattern::Stream, 2100), of(MessagePattern::Both, 2100)),
+            (None, None)
+        );
     }
 
     #[test]

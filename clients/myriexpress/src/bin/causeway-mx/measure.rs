@@ -3,10 +3,10 @@
 //! For each length the tool sends a request to a peer that runs `serve`, exchanges the messages
 //! (`traffic`), and prints a row (`report`). A trial of at most 200 messages comes first; without
 //! `--count` it estimates a number that takes about one second, at least 200 and at most 2 million.
-//! A ping-pong is timed in [`PARTS`] (21) to 41 parts, or one for each of fewer messages, a stream
-//! as a whole. Warm-up is not excluded beyond the trial, and other load of the host
-//! is not detected. The first error ends the command, with the rows printed before (none in JSON);
-//! the peer gives up this side after its own patience. `main` calls [`run`], in the only thread.
+//! A ping-pong is timed in 21 to 41 parts ([`BenchRequest::part`]), or one for each of fewer
+//! messages, a stream as a whole. Warm-up is not excluded beyond the trial, and other load of the
+//! host is not detected. The first error ends the command, with the rows printed before (none in
+//! JSON); the peer gives up this side after its own patience. `main` calls [`run`], in the only thread.
 
 use std::time::Instant;
 
@@ -18,8 +18,6 @@ use crate::error::Error;
 use crate::report::{MeasureReport, Row};
 use crate::traffic::{BenchSide, keep};
 
-/// Least number of parts of a measurement, whose times are compared.
-pub const PARTS: u32 = 21;
 /// Number of messages of the trial that estimates the rate.
 const TRIAL: u32 = 200;
 /// Approximate duration of a measurement in seconds.
@@ -69,10 +67,7 @@ fn parts(
 ) -> Result<Vec<f64>, Error> {
     let side = BenchSide { endpoint, peer, asked: true };
     ask_for(endpoint, peer, order)?;
-    let every = match order.pattern {
-        MessagePattern::Pingpong => (order.count / PARTS).max(1),
-        _ => u32::MAX,
-    };
+    let every = order.part().unwrap_or(u32::MAX);
     let (mut parts, mut done) = (Vec::new(), 0);
     let mut since = Instant::now();
     side.run(order, &mut || {

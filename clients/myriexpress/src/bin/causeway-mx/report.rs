@@ -29,10 +29,7 @@ impl Row {
     /// Computes the result from the durations of the parts in seconds.
     pub fn new(order: &BenchRequest, parts: &[f64]) -> Self {
         let ways = if order.pattern == MessagePattern::Stream { 1.0 } else { 2.0 };
-        let each = match order.pattern {
-            MessagePattern::Pingpong => f64::from((order.count / crate::measure::PARTS).max(1)),
-            _ => f64::from(order.count),
-        };
+        let each = f64::from(order.part().unwrap_or(order.count));
         let mut us: Vec<f64> = parts.iter().map(|s| s * 1e6 / each / ways).collect();
         us.sort_by(f64::total_cmp);
         let at = |index: usize| us.get(index).copied().unwrap_or(f64::NAN);

@@ -1,36 +1,9 @@
-//! `struct fi_info` and its parts: hints of applications, and the providers' answers. Layouts only,
-//! as in `fi_getinfo(3)`.
+//! The attributes of endpoints, and the numbers in the attributes of `struct fi_info`: layouts only,
+//! as in `fi_endpoint(3)` and `fi_getinfo(3)`.
 //!
-//! libfabric's core passes the hints of `fi_getinfo` to the provider in the application's thread:
-//! `info::hints` reads them, and `info::info_list` allocates and fills the answers, which the core
-//! frees. A caller of an older version has shorter structures ([`super`]). The module checks no
-//! value.
-
-use std::ffi::{c_char, c_void};
-
-use super::domain::FidDomain;
-use super::fabric::{Fid, FidFabric};
-
-/// `struct fi_info`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct FiInfo {
-    pub next: *mut FiInfo,
-    pub caps: u64,
-    pub mode: u64,
-    pub addr_format: u32,
-    pub src_addrlen: usize,
-    pub dest_addrlen: usize,
-    pub src_addr: *mut c_void,
-    pub dest_addr: *mut c_void,
-    pub handle: *mut Fid,
-    pub tx_attr: *mut FiTxAttr,
-    pub rx_attr: *mut FiRxAttr,
-    pub ep_attr: *mut FiEpAttr,
-    pub domain_attr: *mut FiDomainAttr,
-    pub fabric_attr: *mut FiFabricAttr,
-    pub nic: *mut c_void,
-}
+//! Hints of an application and answers of the provider have the same form. `info::hints` reads the
+//! hints, `info::offer` decides which numbers are supported, and `info::info_list` writes the
+//! answers. The module checks no value.
 
 /// `struct fi_tx_attr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,60 +52,6 @@ pub struct FiEpAttr {
     pub rx_ctx_cnt: usize,
     pub auth_key_size: usize,
     pub auth_key: *mut u8,
-}
-
-/// `struct fi_domain_attr`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct FiDomainAttr {
-    pub domain: *mut FidDomain,
-    pub name: *mut c_char,
-    pub threading: u32,
-    pub control_progress: u32,
-    pub data_progress: u32,
-    pub resource_mgmt: u32,
-    pub av_type: u32,
-    pub mr_mode: i32,
-    pub mr_key_size: usize,
-    pub cq_data_size: usize,
-    pub cq_cnt: usize,
-    pub ep_cnt: usize,
-    pub tx_ctx_cnt: usize,
-    pub rx_ctx_cnt: usize,
-    pub max_ep_tx_ctx: usize,
-    pub max_ep_rx_ctx: usize,
-    pub max_ep_stx_ctx: usize,
-    pub max_ep_srx_ctx: usize,
-    pub cntr_cnt: usize,
-    pub mr_iov_limit: usize,
-    pub caps: u64,
-    pub mode: u64,
-    pub auth_key: *mut u8,
-    pub auth_key_size: usize,
-    pub max_err_data: usize,
-    pub mr_cnt: usize,
-    pub tclass: u32,
-    /// Since 1.20.
-    pub max_ep_auth_key: usize,
-    /// Since 2.0.
-    pub max_group_id: u32,
-    /// Since 2.5.
-    pub max_cntr_value: u64,
-    /// Since 2.5.
-    pub max_err_cntr_value: u64,
-    /// Since 2.7.
-    pub max_xpu_ctx_cnt: usize,
-}
-
-/// `struct fi_fabric_attr`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct FiFabricAttr {
-    pub fabric: *mut FidFabric,
-    pub name: *mut c_char,
-    pub prov_name: *mut c_char,
-    pub prov_version: u32,
-    pub api_version: u32,
 }
 
 // Formats of addresses.

@@ -1,94 +1,29 @@
-//! The state of a domain: all of its objects behind a single lock, and the routing of completions
-//! to queues and counters.
+//! The state of a domain: all of its objects behind a single lock.
 //!
 //! The lock costs nothing in applications with a single thread ([`causeway_endpoint::lock`]);
 //! applications with several threads open a domain for each if they need concurrency.
 //!
-//! # Limits
-//! A completion for a bound queue is never dropped; without a bound queue it is only counted. At
-//! [`COMPLETIONS_MAX`] (65,536) entries a queue is *full*: until at most half as many are left,
-//! control requests of peers (reads, writes, atomic operations, and those about messages and
-//! connections) and messages for multi-receive buffers without a posted receive wait at their
-//! senders. Completions of single receives and of the application's other operations are still
-//! queued, so a queue can have more entries. A successful operation without a queue entry (`quiet`)
-//! is counted only; if it fails, it gets an entry, and a failed injected operation a warning
-//! instead; counters count both as errors. Peeks and releases of multi-receive buffers get an entry
-//! and are not counted. An index of a closed object is reused, so an index is valid only while its
-//! object is open.
-//!
-//! # Place
 //! Each call of the C interface runs [`DomainState::with_ep`] or [`DomainState::progress`], which
-//! call `rdm` and then route its completions; readers in `cq` and `cntr` take the results.
+//! call `rdm` and then route its completions (`route`). Before a thread sleeps, and
+//! after, [`DomainState::arm`] and [`DomainState::disarm`] request and withdraw the wake-ups of
+//! endpoints. The state starts no thread and never sleeps.
 
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use causeway_endpoint::lock::Guarded;
 use causeway_message::library::FastMiss;
 
-use super::progress_thread::ProgressThread;
+use super::auto_progress::AutoProgress;
+use super::objects::{CntrState, CqState, EpState, get, insert};
+use super::route::{count, counter, route};
 use super::wait_fd::WaitFd;
-use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
+use super::wait_set::WaitSet;
+use crate::errno::Errno;
 use crate::limits::{COMPLETIONS_MAX, MISSES_FAR};
-use crate::rdm::{AddressVector, ConnectHelper, DomainEnv, Errno, OpCompletion, Rdm, RegionTable};
-
-/// The kinds of operations that counters count, by their index in [`EpState::counters`].
-pub use crate::rdm::stats::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};
-
-/// The binding of an endpoint to a queue.
-#[derive(Debug, Clone, Copy)]
-pub struct CqBinding {
-    /// Index of the queue.
-    pub cq: usize,
-    /// Whether only flagged operations are reported to the queue.
-    pub selective: bool,
-}
-
-/// An endpoint.
-#[derive(Debug)]
-pub struct EpState {
-    /// The endpoint without the C interface.
-    pub rdm: Rdm,
-    /// Index of the bound address vector.
-    pub vector: Option<usize>,
-    /// Queue of transmit operations: sends, reads, writes and atomic operations.
-    pub tx: Option<CqBinding>,
-    /// Queue of receives and of peers' operations.
-    pub rx: Option<CqBinding>,
-    /// Index of the bound counter for each kind of operations.
-    pub counters: [Option<usize>; KINDS],
-    /// Whether the application enabled the endpoint (`FI_ENABLE`); operations fail before.
-    pub enabled: bool,
-}
-
-/// A completion queue.
-#[derive(Debug)]
-pub struct CqState {
-    /// Unread completions, oldest first.
-    pub entries: VecDeque<OpCompletion>,
-    /// The endpoints that are bound to it.
-    pub eps: Vec<usize>,
-    /// The format of entries (`FI_CQ_FORMAT_CONTEXT` and others).
-    pub format: u32,
-    /// The wait object, if the application requested one.
-    pub wait_fd: Option<WaitFd>,
-    /// Whether peers' operations wait because the queue was full.
-    pub full: bool,
-}
-
-/// A counter.
-#[derive(Debug)]
-pub struct CntrState {
-    /// Successful operations, plus the application's additions.
-    pub value: u64,
-    /// Failed operations, plus the application's additions.
-    pub errors: u64,
-    /// The endpoints that are bound to it.
-    pub eps: Vec<usize>,
-    /// The wait object, if the application requested one.
-    pub wait_fd: Option<WaitFd>,
-}
+use crate::rdm::stats::{RECEIVED, SENT};
+use crate::rdm::{AddressVector, ConnectHelper, DomainEnv, OpCompletion, RegionTable};
 
 /// The state of a domain. A closed object leaves its index to the next one.
 #[derive(Debug, Default)]
@@ -114,7 +49,7 @@ pub struct DomainState {
     /// Whether there was progress since sleeping threads were last woken.
     pub worked: bool,
     /// The thread for automatic progress.
-    pub auto: Option<ProgressThread>,
+    pub auto: Option<AutoProgress>,
 }
 
 /// A completion that goes to the reader of a queue without being queued.
@@ -145,31 +80,67 @@ pub struct DomainShared {
     pub api_version: u32,
 }
 
-/// Stores a value at a free index, and returns the index.
-pub fn insert<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
-    match all.iter().position(Option::is_none) {
-        Some(at) => {
-            if let Some(slot) = all.get_mut(at) {
-                *slot = Some(value);
-            }
-            at
-        }
-        None => {
-            all.push(Some(value));
-            all.len().saturating_sub(1)
-        }
+/// A group of endpoints that threads wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitTarget {
+    /// The endpoints of a completion queue, by its index.
+    Cq(usize),
+    /// The endpoints of a counter, by its index.
+    Cntr(usize),
+    /// All endpoints, for the progress thread.
+    All,
+}
+
+impl WaitTarget {
+    /// Returns the endpoints and their wait object; no endpoint if the queue or counter is closed.
+    fn set<'a>(
+        self,
+        cqs: &'a [Option<CqState>],
+        cntrs: &'a [Option<CntrState>],
+        auto: Option<&'a AutoProgress>,
+    ) -> WaitSet<'a> {
+        let set = match self {
+            Self::Cq(at) => match cqs.get(at) {
+                Some(Some(cq)) => Some(WaitSet::new(&cq.eps, cq.wait_fd.as_ref())),
+                _ => None,
+            },
+            Self::Cntr(at) => match cntrs.get(at) {
+                Some(Some(cntr)) => Some(WaitSet::new(&cntr.eps, cntr.wait_fd.as_ref())),
+                _ => None,
+            },
+            Self::All => auto.map(AutoProgress::wait_set),
+        };
+        set.unwrap_or(WaitSet::EMPTY)
     }
 }
 
-/// Returns the value at an index.
-///
-/// # Errors
-/// `FI_EINVAL` if there is none.
-pub fn get<T>(all: &mut [Option<T>], at: usize) -> Result<&mut T, Errno> {
-    all.get_mut(at).and_then(Option::as_mut).ok_or(Errno(FI_EINVAL))
-}
-
 impl DomainState {
+    /// Adds an endpoint, and returns its index.
+    pub fn add_ep(&mut self, ep: EpState) -> usize {
+        if let Some(auto) = &self.auto {
+            auto.wake_thread();
+        }
+        insert(&mut self.eps, ep)
+    }
+
+    /// Removes an endpoint from its queues, its counters and the domain, and returns it.
+    pub fn remove_ep(&mut self, at: usize) -> Option<EpState> {
+        let Self { eps, cqs, cntrs, auto, .. } = self;
+        let ep = eps.get_mut(at).and_then(Option::take);
+        let cqs = cqs.iter_mut().flatten().map(|cq| (&mut cq.eps, &cq.wait_fd));
+        let cntrs = cntrs.iter_mut().flatten().map(|cntr| (&mut cntr.eps, &cntr.wait_fd));
+        for (bound, wait_fd) in cqs.chain(cntrs).filter(|(bound, _)| bound.contains(&at)) {
+            bound.retain(|&other| other != at);
+            if let (Some(wait_fd), Some(ep)) = (wait_fd, &ep) {
+                wait_fd.unwatch(&ep.rdm);
+            }
+        }
+        if let (Some(auto), Some(ep)) = (auto, &ep) {
+            auto.unwatch(&ep.rdm);
+        }
+        ep
+    }
+
     /// Runs `run` with an endpoint for a call of the application, and routes the completions.
     ///
     /// # Errors
@@ -181,10 +152,8 @@ impl DomainState {
         run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.calls = self.calls.wrapping_add(1);
-        if let Some(auto) = &self.auto
-            && auto.armed
-        {
-            ProgressThread::disarm(self);
+        if self.auto.as_ref().is_some_and(AutoProgress::is_armed) {
+            self.disarm_auto();
         }
         self.with_ep_internal(at, run)
     }
@@ -230,7 +199,7 @@ impl DomainState {
     }
 
     /// Receives a message for an empty queue without queueing its completion
-    /// ([`Rdm::receive_fast`]).
+    /// ([`Rdm::receive_fast`](crate::rdm::Rdm::receive_fast)).
     ///
     /// # Errors
     /// [`FastMiss::Nothing`] if no message arrived; otherwise all endpoints of the queue must make
@@ -244,7 +213,7 @@ impl DomainState {
         let app_sleeping = cq.wait_fd.as_ref().is_some_and(WaitFd::is_app_sleeping);
         if app_sleeping
             || ep.rx.is_none_or(|rx| rx.cq != at)
-            || self.auto.as_ref().is_some_and(|auto| auto.armed)
+            || self.auto.as_ref().is_some_and(AutoProgress::is_armed)
         {
             return Err(FastMiss::Unsure);
         }
@@ -267,6 +236,53 @@ impl DomainState {
                 Err(missed)
             }
         }
+    }
+
+    /// Returns the endpoints of a target and their wait object.
+    #[inline]
+    pub fn wait_set(&self, of: WaitTarget) -> WaitSet<'_> {
+        of.set(&self.cqs, &self.cntrs, self.auto.as_ref())
+    }
+
+    /// Requests wake-ups for a thread that is about to sleep. Returns `false` if an event arrived,
+    /// so that the thread must not sleep. [`Self::disarm`] must follow in either case, under the
+    /// lock as well.
+    pub fn arm(&mut self, of: WaitTarget) -> bool {
+        let Self { eps, cqs, cntrs, auto, .. } = self;
+        of.set(cqs, cntrs, auto.as_ref()).arm(eps)
+    }
+
+    /// Withdraws the request of [`Self::arm`] and processes the wake-ups. Other sleeping threads
+    /// poll as well.
+    #[cold]
+    pub fn disarm(&mut self, of: WaitTarget) {
+        let Self { eps, cqs, cntrs, auto, asleep, .. } = self;
+        of.set(cqs, cntrs, auto.as_ref()).disarm(eps);
+        if *asleep == 0 {
+            return;
+        }
+        let cqs = cqs.iter().flatten().filter_map(|cq| cq.wait_fd.as_ref());
+        let cntrs = cntrs.iter().flatten().filter_map(|cntr| cntr.wait_fd.as_ref());
+        cqs.chain(cntrs).for_each(WaitFd::wake);
+    }
+
+    /// Withdraws the wake-ups of the progress thread, because the application is active.
+    #[cold]
+    fn disarm_auto(&mut self) {
+        self.disarm(WaitTarget::All);
+        if let Some(auto) = &mut self.auto {
+            auto.disarm();
+        }
+    }
+
+    /// Returns the longest sleep of a target without a wake-up.
+    pub fn longest_sleep(&self, of: WaitTarget) -> Duration {
+        self.wait_set(of).longest_sleep(&self.eps)
+    }
+
+    /// Returns whether a time-out of a target's endpoints is pending.
+    pub fn has_deadline(&self, of: WaitTarget) -> bool {
+        self.wait_set(of).has_deadline(&self.eps)
     }
 
     /// Wakes the threads that wait for an endpoint with pending work: another thread started an
@@ -319,61 +335,11 @@ impl DomainState {
     }
 }
 
-/// Routes completions to queues and counters.
-#[inline]
-fn route(ep: &mut EpState, cqs: &mut [Option<CqState>], cntrs: &mut [Option<CntrState>]) {
-    let EpState { rdm, tx, rx, counters, .. } = ep;
-    // By reference, so that each is copied once.
-    for done in &rdm.completions {
-        let (bound, kind) = route_of((*tx, *rx), done);
-        if done.counts && done.report.flags & FI_PEEK == 0 {
-            rdm.stats.count_completion(kind, done);
-            if let Some(cntr) = counter(counters, cntrs, kind) {
-                let failed = done.failure.is_some();
-                count(cntr, u64::from(!failed), u64::from(failed));
-            }
-        }
-        if done.report.quiet && (done.failure.is_none() || rdm.stats.lost_injected(done)) {
-            continue;
-        }
-        if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {
-            cq.entries.push_back(*done);
-            rdm.stats.queued();
-            if cq.entries.len() >= COMPLETIONS_MAX {
-                cq.full = true;
-                // Completions of peers' operations go to this queue only.
-                rdm.is_cq_full |= same(*rx, bound);
-            }
-            if let Some(wait_fd) = &cq.wait_fd {
-                wait_fd.wake();
-            }
-        }
-    }
-    rdm.completions.clear();
-}
-
 /// Returns the count of empty polls from which counting starts after progress: [`MISSES_FAR`] (60)
 /// if the last message came through the daemon, else 0.
 #[inline]
 fn initial_misses(ep: &EpState) -> u32 {
     if ep.rdm.endpoint.paths.is_through_daemon { MISSES_FAR } else { 0 }
-}
-
-/// Returns whether both are bindings to the same queue.
-#[cold]
-fn same(one: Option<CqBinding>, other: Option<CqBinding>) -> bool {
-    one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
-}
-
-/// Returns the counter of an endpoint for a kind.
-#[inline]
-fn counter<'a>(
-    counters: &[Option<usize>; KINDS],
-    cntrs: &'a mut [Option<CntrState>],
-    kind: usize,
-) -> Option<&'a mut CntrState> {
-    let at = counters.get(kind).copied().flatten()?;
-    cntrs.get_mut(at)?.as_mut()
 }
 
 /// Returns the address vector of an endpoint.
@@ -384,35 +350,4 @@ fn vector<'a>(
     empty_vector: &'a AddressVector,
 ) -> &'a AddressVector {
     ep.vector.and_then(|vector| vectors.get(vector)?.as_ref()).unwrap_or(empty_vector)
-}
-
-/// Adds operations to a counter, and wakes its waiters.
-fn count(cntr: &mut CntrState, well: u64, failed: u64) {
-    cntr.value = cntr.value.wrapping_add(well);
-    cntr.errors = cntr.errors.wrapping_add(failed);
-    if let Some(wait_fd) = &cntr.wait_fd {
-        wait_fd.wake();
-    }
-}
-
-/// Returns the binding that a completion is reported to, and its kind.
-#[inline]
-fn route_of(
-    (tx, rx): (Option<CqBinding>, Option<CqBinding>),
-    done: &OpCompletion,
-) -> (Option<CqBinding>, usize) {
-    let flags = done.report.flags;
-    if flags & FI_RECV != 0 {
-        (rx, RECEIVED)
-    } else if flags & FI_REMOTE_WRITE != 0 {
-        (rx, REMOTE_WRITTEN)
-    } else if flags & FI_REMOTE_READ != 0 {
-        (rx, REMOTE_READ)
-    } else if flags & FI_READ != 0 {
-        (tx, READ)
-    } else if flags & FI_WRITE != 0 {
-        (tx, WRITTEN)
-    } else {
-        (tx, SENT)
-    }
 }

@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 
 use super::*;
-use crate::fabric;
+use crate::shell::fabric;
 
 /// A fabric with an event queue.
 struct OpenQueue {

@@ -24,9 +24,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::fabric_object::HeldFabric;
 use crate::abi::*;
 use crate::errno;
-use crate::fabric;
 use crate::limits::{EVENT_BYTES_MAX, EVENTS_MAX};
 
 /// An event: its number and its bytes.
@@ -37,8 +37,8 @@ type QueuedEvent = (u32, Vec<u8>);
 #[repr(C)]
 pub struct EventQueue {
     fid: FidEq,
-    /// The fabric, which is held until the queue is closed.
-    fabric: *mut FidFabric,
+    /// The fabric, which stays open until the queue is closed.
+    fabric: HeldFabric,
     /// The flags of the opening; `FI_WRITE` permits writing.
     flags: u64,
     /// The requested wait object.
@@ -79,6 +79,8 @@ pub unsafe extern "C" fn open(
         },
         _ => return -FI_ENOSYS,
     };
+    // SAFETY: the fabric was opened here.
+    let fabric = unsafe { HeldFabric::new(fabric) };
     let opened = EventQueue {
         fid: FidEq { fid: Fid { fclass: FI_CLASS_EQ, context, ops: &OPS }, ops: &EQ_OPS },
         fabric,
@@ -88,11 +90,8 @@ pub unsafe extern "C" fn open(
         changed: Condvar::new(),
         wait_fd,
     };
-    // SAFETY: the fabric was opened here; the caller passes a place for the queue.
-    unsafe {
-        fabric::hold(fabric);
-        eq.write(Box::into_raw(Box::new(opened)).cast());
-    }
+    // SAFETY: the caller passes a place for the queue.
+    unsafe { eq.write(Box::into_raw(Box::new(opened)).cast()) };
     0
 }
 
@@ -326,9 +325,7 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the caller closes a queue that was opened here, once; it begins with its fid.
-    let eq = unsafe { Box::from_raw(fid.cast::<EventQueue>()) };
-    // SAFETY: the fabric was held when the queue was opened.
-    unsafe { fabric::release(eq.fabric) };
+    drop(unsafe { Box::from_raw(fid.cast::<EventQueue>()) });
     0
 }
 

@@ -12,7 +12,7 @@
 //! threads do not exist in the child.
 //!
 //! # Place
-//! `domain::open` calls [`begin`] and [`register`]; the C library calls the handlers.
+//! `shell::domain` calls [`begin`] and [`register`]; the C library calls the handlers.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Once, Weak};

@@ -1,5 +1,4 @@
-//! The fabric object, from which the application opens domains and event queues. It only counts its
-//! children; all state of a domain is in `shell`.
+//! Fabrics, from which the application opens domains and event queues.
 //!
 //! There is one fabric, named `causeway`: another name gives `-FI_ENODATA`. A process may open it
 //! several times; the objects are independent. A fabric with domains or event queues refuses to
@@ -8,32 +7,23 @@
 //! at an object that is no queue, event queue or counter; the objects before it stay armed until
 //! their next read. No other thread may use a fabric that is being closed.
 //!
-//! libfabric's core calls [`open`] by the provider's description; `shell::domain` and `eq` open the
-//! children and [`hold`] the fabric.
+//! libfabric's core calls [`open`] by the provider's description; `domain` and `eq` open the
+//! children, which hold the fabric ([`fabric_object`](super::fabric_object)).
 
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::fabric_object::FabricObject;
+use super::{cntr, cq, domain, eq};
 use crate::abi::{
-    FI_CLASS_FABRIC, FI_EBUSY, FI_EINVAL, FI_ENODATA, FiFabricAttr, FiInfo, Fid, FidDomain,
-    FidFabric, Ops, OpsFabric,
+    FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_EBUSY, FI_EINVAL, FI_ENODATA,
+    FI_ENOSYS, FiFabricAttr, FiInfo, Fid, FidDomain, FidFabric, Ops, OpsFabric,
 };
 use crate::info::FABRIC;
-use crate::{eq, shell};
-
-/// A fabric that an application opened.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Fabric {
-    fid: FidFabric,
-    /// Objects that were opened from it and are not closed.
-    children: AtomicUsize,
-}
 
 static OPS: Ops = Ops { close, ..Ops::NONE };
 /// The functions in the table of a fabric; the others are not supported.
 static FABRIC_OPS: OpsFabric =
-    OpsFabric { domain, domain2, eq_open: eq::open, trywait, ..OpsFabric::NONE };
+    OpsFabric { domain: open_domain, domain2, eq_open: eq::open, trywait, ..OpsFabric::NONE };
 
 /// Opens a fabric (`fi_provider.fabric`).
 ///
@@ -53,41 +43,20 @@ pub unsafe extern "C" fn open(
     if !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes() != FABRIC.as_bytes() {
         return -FI_ENODATA;
     }
-    let opened = Fabric {
-        fid: FidFabric {
-            fid: Fid { fclass: FI_CLASS_FABRIC, context, ops: &OPS },
-            ops: &FABRIC_OPS,
-            api_version,
-        },
-        children: AtomicUsize::new(0),
-    };
+    let opened = FabricObject::new(FidFabric {
+        fid: Fid { fclass: FI_CLASS_FABRIC, context, ops: &OPS },
+        ops: &FABRIC_OPS,
+        api_version,
+    });
     // SAFETY: the caller passes a place for the fabric.
     unsafe { fabric.write(Box::into_raw(Box::new(opened)).cast()) };
     0
 }
 
-/// Counts an object that is opened from the fabric.
-///
-/// # Safety
-/// The fabric is open and was opened here.
-pub unsafe fn hold(fabric: *mut FidFabric) {
-    // SAFETY: guaranteed by the caller; a fabric begins with its fid.
-    unsafe { &*fabric.cast::<Fabric>() }.children.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Counts an object that is closed.
-///
-/// # Safety
-/// As for [`hold`], which was called for the object.
-pub unsafe fn release(fabric: *mut FidFabric) {
-    // SAFETY: guaranteed by the caller; a fabric begins with its fid.
-    unsafe { &*fabric.cast::<Fabric>() }.children.fetch_sub(1, Ordering::Release);
-}
-
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    let fabric = fid.cast::<Fabric>();
+    let fabric = fid.cast::<FabricObject>();
     // SAFETY: the caller closes a fabric that was opened here; it begins with its fid.
-    if unsafe { &*fabric }.children.load(Ordering::Acquire) != 0 {
+    if unsafe { &*fabric }.is_held() {
         return -FI_EBUSY;
     }
     // SAFETY: the fabric was boxed, is closed once, and has no children.
@@ -95,7 +64,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     0
 }
 
-unsafe extern "C" fn domain(
+unsafe extern "C" fn open_domain(
     fabric: *mut FidFabric,
     info: *mut FiInfo,
     domain: *mut *mut FidDomain,
@@ -116,7 +85,28 @@ unsafe extern "C" fn domain2(
         return -FI_EINVAL;
     }
     // SAFETY: the caller passes the arguments that the interface requires.
-    unsafe { shell::domain::open(fabric, info, domain, flags, context) }
+    unsafe { domain::open(fabric, info, domain, flags, context) }
+}
+
+/// Returns 0 if the application may sleep on an object, `-FI_EAGAIN` if it has entries or an event
+/// arrived, `-FI_EINVAL` for NULL, or `-FI_ENOSYS` for an object without waits.
+///
+/// # Safety
+/// `fid` is NULL, or an open object that was opened here.
+unsafe fn may_sleep(fid: *const Fid) -> c_int {
+    if fid.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: guaranteed by the caller.
+    match unsafe { (*fid).fclass } {
+        // SAFETY: an object of this class belongs to `eq`.
+        FI_CLASS_EQ => unsafe { eq::may_sleep(fid) },
+        // SAFETY: an object of this class belongs to `cq`.
+        FI_CLASS_CQ => unsafe { cq::may_sleep(fid) },
+        // SAFETY: an object of this class belongs to `cntr`.
+        FI_CLASS_CNTR => unsafe { cntr::may_sleep(fid) },
+        _ => -FI_ENOSYS,
+    }
 }
 
 /// Returns 0 if the application may sleep on the wait objects of all these fids (`fi_trywait`).
@@ -127,7 +117,7 @@ unsafe extern "C" fn trywait(_: *mut FidFabric, fids: *mut *mut Fid, count: c_in
     }
     for at in 0..count {
         // SAFETY: the caller passes `count` open objects.
-        let may = unsafe { shell::wait::may_sleep(fids.wrapping_add(at).read()) };
+        let may = unsafe { may_sleep(fids.wrapping_add(at).read()) };
         if may != 0 {
             return may;
         }

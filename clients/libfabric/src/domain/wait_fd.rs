@@ -8,14 +8,15 @@
 //! # Limits
 //! A wait object does not know the events: a woken thread polls, and may find nothing. The
 //! descriptor stays readable until the thread's next call clears it. Without an armed endpoint
-//! (`wait::arm`) peers do not ring. Each object costs three descriptors; without them its opening
+//! (`wait_set`) peers do not ring. Each object costs three descriptors; without them its opening
 //! fails with the kernel's error, and a binding reports an error if an endpoint cannot be watched.
 //! If the socket of the next daemon cannot be watched, its messages are found after the longest
 //! sleep (`wait`). The flags are atomic, but changes happen under the domain's lock.
 //!
 //! # Place
-//! `cq`, `cntr` and `progress_thread` own one each; `wait` decides when threads sleep on it. The
-//! application gets the descriptor by `FI_GETWAIT`.
+//! Each queue, each counter and the progress thread has its own (`objects`, `auto_progress`); `wait`
+//! decides when threads sleep on it. The application gets the descriptor by `FI_GETWAIT`
+//! (`shell::wait_object`). The module knows no queue and takes no lock.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,8 +27,8 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::state::EpState;
-use crate::rdm::Errno;
+use crate::errno::Errno;
+use crate::rdm::Rdm;
 
 /// A wait object.
 #[derive(Debug)]
@@ -80,8 +81,8 @@ impl WaitFd {
     ///
     /// # Errors
     /// The process has too many watches.
-    pub fn watch(&self, ep: &EpState) -> Result<(), Errno> {
-        let way = &ep.rdm.endpoint.paths;
+    pub fn watch(&self, rdm: &Rdm) -> Result<(), Errno> {
+        let way = &rdm.endpoint.paths;
         let daemon = epoll::EventData::new_u64(1);
         for fd in [way.doorbells(), way.conversation.as_fd()] {
             match epoll::add(&self.all, fd, daemon, FLAGS) {
@@ -93,8 +94,8 @@ impl WaitFd {
     }
 
     /// Stops watching an endpoint.
-    pub fn unwatch(&self, ep: &EpState) {
-        let way = &ep.rdm.endpoint.paths;
+    pub fn unwatch(&self, rdm: &Rdm) {
+        let way = &rdm.endpoint.paths;
         let _ = epoll::delete(&self.all, way.doorbells());
         let _ = epoll::delete(&self.all, way.conversation.as_fd());
     }
@@ -183,8 +184,8 @@ impl WaitFd {
 
     /// Stops watching the daemon's socket of an endpoint, which stays readable after the daemon
     /// closed it.
-    pub fn unwatch_daemon(&self, ep: &EpState) {
-        let _ = epoll::delete(&self.all, ep.rdm.endpoint.paths.conversation.as_fd());
+    pub fn unwatch_daemon(&self, rdm: &Rdm) {
+        let _ = epoll::delete(&self.all, rdm.endpoint.paths.conversation.as_fd());
     }
 
     /// Returns a duplicate of the descriptor, because the queue may be closed while a thread polls.
