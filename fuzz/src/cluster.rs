@@ -214,11 +214,11 @@ impl Follower {
     /// Takes a line of a watch.
     fn line(&mut self, line: &[u8]) {
         match watch_message(line) {
-            Ok(WatchMessage::Events(events, revision)) => {
+            Ok((WatchMessage::Events(events, revision), _)) => {
                 self.note(&events);
                 self.replica.apply(&events, revision, self.wall);
             }
-            Ok(WatchMessage::Cancelled(reason)) => assert!(reason.chars().count() <= 256),
+            Ok((WatchMessage::Cancelled(reason), _)) => assert!(reason.chars().count() <= 256),
             Err(_) => {}
         }
     }

@@ -14,7 +14,8 @@
 //! use causeway_etcd::client::WatchMessage;
 //!
 //! let line = br#"{"result":{"header":{"revision":"9"},"created":true}}"#;
-//! assert!(matches!(watch_message(line), Ok(WatchMessage::Events(events, 9)) if events.is_empty()));
+//! let (message, growth) = watch_message(line).expect("JSON");
+//! assert!(matches!(message, WatchMessage::Events(events, 9) if events.is_empty()) && growth == 0);
 //! ```
 //!
 //! | module | content |

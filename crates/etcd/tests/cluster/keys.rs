@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use causeway_etcd::client::{Etcd, WatchMessage, counted_message};
+use causeway_etcd::client::{Etcd, WatchMessage, watch_message};
 use causeway_etcd::limits::WATCH_BYTES_MAX;
 use causeway_etcd::stream::Security;
 
@@ -23,7 +23,7 @@ fn etcd_number_of_keys_is_that_of_the_watch() {
     let mut follow = |until: u64| {
         loop {
             let line = connection.read_line(&mut pending, WATCH_BYTES_MAX).unwrap().unwrap();
-            let Ok((WatchMessage::Events(_, revision), growth)) = counted_message(&line) else {
+            let Ok((WatchMessage::Events(_, revision), growth)) = watch_message(&line) else {
                 panic!("{}", String::from_utf8_lossy(&line));
             };
             keys = keys.saturating_add_signed(growth);
