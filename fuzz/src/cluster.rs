@@ -18,8 +18,9 @@ use causeway_cluster::{
     ClaimRecord, Claimer, EvictionRecord, GroupRecord, HostRecord, KeyEvent, RecordKey, Replica,
     SigningKey, VerifyingKey, key,
 };
-use causeway_etcd::client::{WatchMessage, listing, watch_message};
+use causeway_etcd::client::{WatchMessage, watch_message};
 use causeway_etcd::http::{Connection, HttpCall};
+use causeway_etcd::list::Listing;
 use causeway_model::{AddressKind, ClusterAddress, LocalAddress, Name};
 
 use crate::Input;
@@ -192,7 +193,8 @@ impl Follower {
             5 => {
                 let len = usize::from(input.u16()) % 1_024;
                 if let Ok(answer) = serde_json::from_slice(input.bytes(len)) {
-                    let list = listing(&answer);
+                    let mut list = Listing::default();
+                    list.add(&answer);
                     self.note(&list.items);
                     // A list without an eviction ends it.
                     self.has_eviction = true;

@@ -23,6 +23,7 @@
 //! | [`process`] | the main thread: sessions, timers, reports |
 //! | [`watch`] | the thread that follows etcd |
 //! | [`client`] | requests to etcd's JSON gateway |
+//! | [`list`] | lists of keys, in pages |
 //! | [`control`] | requests to the daemon |
 //! | [`http`] | HTTP/1.1 over a blocking stream |
 //! | [`stream`] | TCP and TLS |
@@ -48,6 +49,7 @@ pub mod init;
 pub mod join;
 pub mod keys;
 pub mod limits;
+pub mod list;
 pub mod process;
 pub mod sandbox;
 pub mod snapshot;

@@ -429,15 +429,13 @@ impl Process {
             lease,
             renewed: now,
             probed: now,
-            keys: listing.items.len() as u64,
+            keys: listing.keys,
             missing: None,
             record: None,
         });
         eprintln!(
             "causeway-directory: etcd answers (site={} revision={} records={})",
-            self.settings.site,
-            listing.revision,
-            listing.items.len()
+            self.settings.site, listing.revision, listing.keys
         );
         Ok(())
     }
