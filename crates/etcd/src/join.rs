@@ -17,13 +17,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_cluster::limits::HOST_BYTES_MAX;
 use causeway_model::Name;
 use causeway_model::keys::PrivateKey;
 use zeroize::Zeroizing;
 
 use crate::args::{EtcdArgs, JoinArgs};
 use crate::client::Etcd;
+use crate::host_name;
 use crate::keys::{random, write_new};
 use crate::stream::Endpoint;
 use crate::tokens;
@@ -55,10 +55,7 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
         join.host = Some(admitted.host.clone());
         checked = Some(admitted);
     }
-    if let Some(host) = join.host.as_ref().filter(|host| host.as_str().len() > HOST_BYTES_MAX) {
-        let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");
-        return Err(VerbError::Conflict(text));
-    }
+    join.host = join.host.map(host_name::checked).transpose()?;
     let (at, join) = (&at, &join);
     let variables = variables(at, join);
     let text = settings(&variables)?;
@@ -123,25 +120,6 @@ fn own_address(etcd: &[Endpoint]) -> Result<String, VerbError> {
         "causeway-directory: other hosts reach this one at the address towards etcd (endpoint={address})"
     );
     Ok(address.to_string())
-}
-
-/// Returns the host name up to its first dot.
-///
-/// # Errors
-/// The host name is no name of a host.
-pub fn host_name() -> Result<Name, VerbError> {
-    let path = "/proc/sys/kernel/hostname";
-    let name = std::fs::read_to_string(path).map_err(|error| failed(Path::new(path), &error))?;
-    let short = name.trim().split('.').next().unwrap_or_default();
-    let name: Result<Name, _> = short.parse();
-    let name = name.map_err(|error| format!("host name: {error}; give --host NAME"));
-    let name = name.map_err(VerbError::Conflict)?;
-    if name.as_str().len() > HOST_BYTES_MAX {
-        let text =
-            format!("host {name}: expected at most {HOST_BYTES_MAX} bytes; give --host NAME");
-        return Err(VerbError::Conflict(text));
-    }
-    Ok(name)
 }
 
 /// Runs a program of systemd.

@@ -29,6 +29,7 @@
 //! | [`stream`] | TCP and TLS |
 //! | [`snapshot`], [`keys`] | files |
 //! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
+//! | [`host_name`] | names of hosts |
 //! | [`join`] | the verb that prepares a host |
 //! | [`verbs`] | groups, evictions, export and import |
 //! | [`args`] | options |
@@ -44,6 +45,7 @@
 pub mod args;
 pub mod client;
 pub mod control;
+pub mod host_name;
 pub mod http;
 pub mod init;
 pub mod join;
