@@ -9,10 +9,7 @@
 //! use of a token with another token only. Endpoints that are given are not examined here: the
 //! service refuses wrong ones. Runs in the main thread.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +21,8 @@ use zeroize::Zeroizing;
 use crate::args::{EtcdArgs, JoinArgs};
 use crate::client::Etcd;
 use crate::host_name;
-use crate::keys::{random, write_new};
+use crate::keys::random;
+use crate::new_file::{self, NewFile};
 use crate::stream::Endpoint;
 use crate::tokens;
 use crate::verbs::{self, VerbError};
@@ -65,12 +63,13 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     }
     let groups = verbs::list_groups(etcd, &at.site)?;
     eprintln!("causeway-directory: etcd answers (site={} groups={groups})", at.site);
-    let written = NewSettings::write(&join.settings, &text)?;
+    let written = NewFile::write(&join.settings, text.as_bytes(), 0o644);
+    let written = written.map_err(|error| failed(&join.settings, &error))?;
     // Behind the steps that may fail on this host: they leave the token unused.
     if let Some(checked) = checked {
         tokens::spend(etcd, &checked)?;
     }
-    written.replace()?;
+    written.replace().map_err(|error| failed(&join.settings, &error))?;
     eprintln!("causeway-directory: settings written (file={})", join.settings.display());
     if join.no_start {
         return Ok(());
@@ -140,7 +139,7 @@ fn make_key(path: &Path) -> Result<(), VerbError> {
     }
     let key = PrivateKey::new(*random().map_err(|error| failed(path, &error))?);
     let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
-    write_new(path, &text).map_err(|error| failed(path, &error))?;
+    new_file::replace(path, text.as_bytes(), 0o600).map_err(|error| failed(path, &error))?;
     eprintln!("causeway-directory: key made (file={} public={})", path.display(), key.public());
     Ok(())
 }
@@ -177,38 +176,4 @@ fn settings(variables: &[(&str, String)]) -> Result<String, VerbError> {
         text.push_str(&format!("{variable}={value}\n"));
     }
     Ok(text)
-}
-
-/// Settings in a file beside that of the service; removed on drop.
-struct NewSettings<'a> {
-    path: &'a Path,
-    beside: PathBuf,
-}
-
-impl<'a> NewSettings<'a> {
-    /// Writes the file beside.
-    fn write(path: &'a Path, text: &str) -> Result<Self, VerbError> {
-        let new = Self { path, beside: path.with_extension("new") };
-        let write = || -> std::io::Result<()> {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o644);
-            let mut file = options.open(&new.beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        };
-        write().map_err(|error| failed(path, &error))?;
-        Ok(new)
-    }
-
-    /// Replaces the file of the service.
-    fn replace(self) -> Result<(), VerbError> {
-        std::fs::rename(&self.beside, self.path).map_err(|error| failed(self.path, &error))
-    }
-}
-
-impl Drop for NewSettings<'_> {
-    fn drop(&mut self) {
-        // Not there after the replacement.
-        let _ = std::fs::remove_file(&self.beside);
-    }
 }

@@ -27,7 +27,7 @@
 //! | [`control`] | requests to the daemon |
 //! | [`http`] | HTTP/1.1 over a blocking stream |
 //! | [`stream`] | TCP and TLS |
-//! | [`snapshot`], [`keys`] | files |
+//! | [`snapshot`], [`keys`], [`new_file`] | files |
 //! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
 //! | [`host_name`] | names of hosts |
 //! | [`join`] | the verb that prepares a host |
@@ -52,6 +52,7 @@ pub mod join;
 pub mod keys;
 pub mod limits;
 pub mod list;
+pub mod new_file;
 pub mod process;
 pub mod sandbox;
 pub mod snapshot;
