@@ -4,7 +4,7 @@
 //! private key of tunnels if there is none, writes the settings of the service to a file of
 //! variables, runs systemd-tmpfiles(8), and enables and restarts the service with systemctl(1), or
 //! becomes the process where systemd is not used. With `--no-start` it ends after the settings. A
-//! key that exists is kept; a file of settings is replaced. Each step that fails ends the verb with
+//! key that exists is kept; a file of settings is replaced, and keeps the values of [`KEPT`]. Each step that fails ends the verb with
 //! an error and the remedy, and earlier steps keep their effect. The verb can be repeated, after the
 //! use of a token with another token only. Endpoints that are given are not examined here: the
 //! service refuses wrong ones. Runs in the main thread.
@@ -29,6 +29,9 @@ use crate::verbs::{self, VerbError};
 
 /// The service of the process.
 const SERVICE: &str = "causeway-directory.service";
+/// Variables of the service that an operator adds to the settings, and the verb keeps.
+const KEPT: [&str; 4] =
+    ["CAUSEWAY_CONTROL", "CAUSEWAY_DIRECTORY_STATE", "CAUSEWAY_LINK_IDLE", "CAUSEWAY_LOCAL"];
 /// Directory that exists where systemd runs the services, sd_booted(3).
 const SYSTEMD: &str = "/run/systemd/system";
 
@@ -55,7 +58,8 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     }
     join.host = join.host.map(host_name::checked).transpose()?;
     let (at, join) = (&at, &join);
-    let variables = variables(at, join);
+    let mut variables = variables(at, join);
+    variables.extend(kept(&join.settings)?);
     let text = settings(&variables)?;
     make_key(&join.key)?;
     for (group, vni) in &join.group {
@@ -162,6 +166,21 @@ fn variables(at: &EtcdArgs, join: &JoinArgs) -> Vec<(&'static str, String)> {
         ("CAUSEWAY_ETCD_PASSWORD_FILE", path(&at.etcd_password_file)),
     ];
     all.into_iter().filter_map(|(variable, value)| Some((variable, value?))).collect()
+}
+
+/// Returns the variables of [`KEPT`] in the settings of an earlier join; none without a file.
+fn kept(settings: &Path) -> Result<Vec<(&'static str, String)>, VerbError> {
+    let text = match std::fs::read_to_string(settings) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(|error| failed(settings, &error))?,
+    };
+    let variable = |line: &str| {
+        let (name, value) = line.split_once('=')?;
+        let name = KEPT.into_iter().find(|known| *known == name.trim())?;
+        // Quotes are not part of a value, systemd.exec(5).
+        Some((name, value.trim().trim_matches(['"', '\'']).to_owned()))
+    };
+    Ok(text.lines().filter_map(variable).collect())
 }
 
 /// Returns the file of the variables, a line for each.
