@@ -22,9 +22,8 @@ use causeway_model::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
 use crate::effort::Effort;
 use crate::peers::underlay::{Ends, PeerNetwork, Underlay};
 use crate::pin::{CLIENT, pin};
-use crate::rig::{GROUP, RING, Rig, SERVICES, mac, polling};
+use crate::rig::{GROUP, RING, Rig, SERVICES, mac, polling, vsock_options};
 use crate::rows::ethernet::frame;
-use crate::rows::sockets::options;
 
 /// Frames in flight count as lost if none arrives within this time.
 pub const LOST: Duration = Duration::from_millis(500);
@@ -150,7 +149,7 @@ impl Linked {
 pub fn sockets(kind: Kind, cores: [usize; 2]) -> Result<(Linked, [VsockPort; 2]), String> {
     let linked = Linked::new(kind, cores)?;
     let [a, b] = &linked.rigs;
-    let ports = [a.vsock(3, options()), b.vsock(4, options())];
+    let ports = [a.vsock(3, vsock_options()), b.vsock(4, vsock_options())];
     wait_up(&linked.rigs)?;
     pin(CLIENT);
     Ok((linked, ports))

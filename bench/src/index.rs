@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::plot::escaped;
-use crate::report::Results;
+use crate::results::Results;
 use crate::row::Row;
 use crate::words;
 

@@ -25,6 +25,7 @@ mod plot;
 mod plots;
 mod progress;
 mod report;
+mod results;
 mod rig;
 mod rounds;
 mod row;

@@ -20,34 +20,15 @@ use std::time::Instant;
 use crate::effort::Effort;
 use crate::options::Options;
 use crate::progress::{self, Progress, is_stopped};
+use crate::results::Results;
 use crate::row::{Plan, Row};
 use crate::stats::Spread;
 use crate::{index, machine, plots, rows, sweep, words};
 
-/// The results so far.
-#[derive(Debug)]
-pub struct Results {
-    /// Machine, date and effort, a line each.
-    pub conditions: Vec<String>,
-    /// Number of rows to measure.
-    pub wanted: usize,
-    /// The rows that were measured.
-    pub rows: Vec<Row>,
-    /// The rows that were left out, with the reason.
-    pub missing: Vec<(String, String)>,
-}
-
-impl Results {
-    /// Returns whether all rows have ended.
-    pub fn is_complete(&self) -> bool {
-        self.rows.len() + self.missing.len() == self.wanted
-    }
-
-    /// Writes plots and page.
-    fn write(&self, out: &Path) -> std::io::Result<()> {
-        let plots = plots::write(&self.rows, &self.conditions, out)?;
-        index::write(self, &plots, out)
-    }
+/// Writes plots and page.
+fn write_results(results: &Results, out: &Path) -> std::io::Result<()> {
+    let plots = plots::write(&results.rows, &results.conditions, out)?;
+    index::write(results, &plots, out)
 }
 
 /// Runs the rows selected by `options`, prints a table, and writes JSON, plots and page. The status
@@ -123,9 +104,9 @@ fn measure(options: &Options, plans: &[Plan]) -> std::io::Result<Results> {
                 results.missing.push((plan.name.clone(), why));
             }
         }
-        results.write(&options.out)?;
+        write_results(&results, &options.out)?;
     }
-    results.write(&options.out)?;
+    write_results(&results, &options.out)?;
     Ok(results)
 }
 

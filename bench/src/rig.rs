@@ -50,6 +50,11 @@ pub const SERVICES: &[ServiceRegistration] = &[
     causeway_hca::SERVICE,
 ];
 
+/// Returns the options of vsock ports.
+pub fn vsock_options() -> VsockOptions {
+    VsockOptions { features: RING, ..VsockOptions::default() }
+}
+
 /// Returns a poll mode that polls idle queues for `spin` before the dispatcher parks; zero disables
 /// polling.
 pub fn polling(spin: Duration) -> PollConfig {

@@ -18,7 +18,6 @@ use std::time::Duration;
 use crate::effort::Effort;
 use crate::floor;
 use crate::progress::is_stopped;
-use crate::row::Measure;
 use crate::stats::Spread;
 
 /// Floors that differ by more than this factor are of different core placements.
@@ -38,6 +37,9 @@ const NEAR_US: f64 = 0.1;
 const NEAR_SAMPLES: usize = 120;
 /// Most attempts at a figure until the floor is the same before and after it.
 const TRIES: usize = 4;
+
+/// Measures one side: a figure for each run, or the reason for their absence.
+pub type Measure = Box<dyn Fn(&Effort) -> Result<Vec<f64>, String>>;
 
 /// Requirements of a row.
 #[derive(Debug, Clone, Copy)]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::effort::Effort;
-use crate::rounds::{Requirements, Rounds};
+use crate::rounds::{Measure, Requirements, Rounds};
 use crate::stats::Spread;
 
 /// Driver of Causeway's side of a row. A row never mixes kinds.
@@ -132,9 +132,6 @@ pub struct Row {
     #[serde(skip)]
     pub at: Option<(&'static str, f64)>,
 }
-
-/// Measures one side: a figure for each run, or the reason for their absence.
-pub type Measure = Box<dyn Fn(&Effort) -> Result<Vec<f64>, String>>;
 
 /// A row to measure.
 pub struct Plan {

@@ -185,6 +185,41 @@ show_in() {
     in_guest "$1" "$2"
 }
 
+# in_guest_matches GUEST COMMAND TEXT: succeeds if the output of the command in the guest has the text.
+in_guest_matches() {
+    in_guest "$1" "$2" | grep "$3"
+}
+
+# connect_during END: connects from vm1 to vm2 each 10 s until `SECONDS` is END, and counts `connections`;
+# a connection that fails ends the run.
+connect_during() {
+    connections=0
+    while [ $((SECONDS + 10)) -lt "$1" ]; do
+        sleep 10
+        echoes "line $connections" >/dev/null || die "connection $connections to vm2 failed without etcd"
+        connections=$((connections + 1))
+    done
+}
+
+# Moves vm2 from host2 to host3 while etcd is away. Neither host can tell the site: vm1 reaches vm2 at
+# once if the hosts' tunnels report the address, and otherwise when etcd is back.
+move_without_etcd() {
+    local port since reached='not before etcd is back'
+    title 'vm2 moves from host2 to host3 while etcd is away'
+    stop_guest vm2
+    for port in vm2-net vm2-vsock; do
+        show_on host2 causeway port del "$port"
+    done
+    add_guest host3 vm2 52:54:00:00:00:02 4
+    boot host3 vm2
+    await vm2 'vm2: done'
+    since=$SECONDS
+    while [ $SECONDS -lt $((since + 30)) ]; do
+        ! answers >"$folder/last" 2>&1 || { reached="after $((SECONDS - since)) s" && break; }
+    done
+    add_row 'a guest that moves while etcd is killed answers vm1' "$reached"
+}
+
 # answers: succeeds if vm2 answers to a ping of vm1.
 answers() {
     in_guest vm1 'ping -q -c 1 -W 1 10.0.0.2' | grep ' 0% packet loss'

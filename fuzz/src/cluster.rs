@@ -18,8 +18,9 @@ use causeway_cluster::{
     ClaimRecord, Claimer, EvictionRecord, GroupRecord, HostRecord, KeyEvent, RecordKey, Replica,
     SigningKey, VerifyingKey, key,
 };
-use causeway_etcd::client::{WatchMessage, listing, watch_message};
+use causeway_etcd::client::{WatchMessage, watch_message};
 use causeway_etcd::http::{Connection, HttpCall};
+use causeway_etcd::list::Listing;
 use causeway_model::{AddressKind, ClusterAddress, LocalAddress, Name};
 
 use crate::Input;
@@ -192,7 +193,8 @@ impl Follower {
             5 => {
                 let len = usize::from(input.u16()) % 1_024;
                 if let Ok(answer) = serde_json::from_slice(input.bytes(len)) {
-                    let list = listing(&answer);
+                    let mut list = Listing::default();
+                    list.add(&answer);
                     self.note(&list.items);
                     // A list without an eviction ends it.
                     self.has_eviction = true;
@@ -214,11 +216,11 @@ impl Follower {
     /// Takes a line of a watch.
     fn line(&mut self, line: &[u8]) {
         match watch_message(line) {
-            Ok(WatchMessage::Events(events, revision)) => {
+            Ok((WatchMessage::Events(events, revision), _)) => {
                 self.note(&events);
                 self.replica.apply(&events, revision, self.wall);
             }
-            Ok(WatchMessage::Cancelled(reason)) => assert!(reason.chars().count() <= 256),
+            Ok((WatchMessage::Cancelled(reason), _)) => assert!(reason.chars().count() <= 256),
             Err(_) => {}
         }
     }

@@ -14,10 +14,10 @@ use causeway_model::{RuleAction, RuleSpec};
 use causeway_wire::vsock::{Header, Op};
 
 use super::ethernet::{Pair, frame, options as net_options};
-use super::sockets::{header, next, options, send_packet};
+use super::sockets::{header, next, send_packet};
 use crate::effort::Effort;
 use crate::inner::Daemon;
-use crate::rig::{GROUP, Rig, mac};
+use crate::rig::{GROUP, Rig, mac, vsock_options};
 use crate::row::{Against, Guest, Plan};
 
 /// Poll time of the dispatcher.
@@ -85,7 +85,7 @@ fn connects(effort: &Effort, rules: u32) -> Result<Vec<f64>, String> {
         };
         rig.rule(rule(format!("{GROUP}/{}:{port}", 1_000_000 + port))?);
     }
-    let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+    let (mut a, mut b) = (rig.vsock(3, vsock_options()), rig.vsock(4, vsock_options()));
     let mut first = 1;
     let count = effort.rounds(20_000) as u32;
     effort.each(|| {
@@ -115,7 +115,7 @@ pub struct Packets {
 impl Packets {
     /// Creates `connections` connections.
     pub fn new(rig: &Rig, connections: u32) -> Result<Self, String> {
-        let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+        let (mut a, mut b) = (rig.vsock(3, vsock_options()), rig.vsock(4, vsock_options()));
         connect(&mut a, &mut b, 1..connections + 1, false)?;
         let consumed = vec![0; connections as usize + 1];
         Ok(Self { a, b, connections, sent: 0, came: 0, consumed, room: Vec::new() })
@@ -192,7 +192,7 @@ fn connection_kib(effort: &Effort) -> Result<Vec<f64>, String> {
         let mut daemon = Daemon::start()?;
         let mut attach = |cid| {
             let path = daemon.vsock(cid)?;
-            VsockPort::attach(&path, options()).map_err(|e| e.to_string())
+            VsockPort::attach(&path, vsock_options()).map_err(|e| e.to_string())
         };
         let (mut a, mut b) = (attach(3)?, attach(4)?);
         // Touches every buffer once, so that only connections are counted.

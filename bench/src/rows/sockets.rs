@@ -11,7 +11,7 @@
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
-use causeway_attach::native::{VsockOptions, VsockPort};
+use causeway_attach::native::VsockPort;
 use causeway_wire::vsock::{Header, Op, Type};
 
 use crate::effort::Effort;
@@ -20,7 +20,7 @@ use crate::hosts::{self, Kind};
 use crate::peers::streams;
 use crate::peers::underlay::Ends;
 use crate::peers::vsock::{self, VhostDevice};
-use crate::rig::{RING, Rig};
+use crate::rig::{Rig, vsock_options};
 use crate::row::{Against, Guest, Plan};
 use crate::rows::links;
 
@@ -28,11 +28,6 @@ use crate::rows::links;
 const WINDOW: u32 = 1 << 20;
 /// Time without progress after which a run has failed.
 const STUCK: Duration = Duration::from_secs(5);
-
-/// Returns the options of the rows' ports.
-pub fn options() -> VsockOptions {
-    VsockOptions { features: RING, ..VsockOptions::default() }
-}
 
 /// Returns the header of a packet with the CIDs as port numbers.
 pub fn header(from: u32, to: u32, op: Op, len: u32, consumed: u32) -> Header {
@@ -112,7 +107,7 @@ fn connected<D>(daemon: D, mut a: VsockPort, mut b: VsockPort) -> Result<Connect
 
 fn ours(spin: Duration) -> Result<Connected<Rig>, String> {
     let rig = Rig::new(spin);
-    let (a, b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+    let (a, b) = (rig.vsock(3, vsock_options()), rig.vsock(4, vsock_options()));
     connected(rig, a, b)
 }
 
@@ -124,7 +119,7 @@ fn linked(kind: Kind, ends: Ends) -> Result<Connected<hosts::Linked>, String> {
 
 fn theirs() -> Result<Connected<VhostDevice>, String> {
     let daemon = VhostDevice::start()?;
-    let (a, b) = (daemon.attach(3, options())?, daemon.attach(4, options())?);
+    let (a, b) = (daemon.attach(3, vsock_options())?, daemon.attach(4, vsock_options())?);
     // The daemon accepts packets only after it has detected both guests' rings.
     std::thread::sleep(Duration::from_millis(200));
     connected(daemon, a, b)

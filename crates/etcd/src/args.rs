@@ -177,7 +177,8 @@ Examples:
 
 const JOIN_HELP: &str = "\
 A refused token changes nothing on this host. After a token was used, a repetition of the verb needs
-another one.
+another one. A repetition keeps CAUSEWAY_LOCAL, CAUSEWAY_LINK_IDLE, CAUSEWAY_CONTROL and
+CAUSEWAY_DIRECTORY_STATE in the settings.
 
 Examples:
   causeway cluster join http://192.0.2.1:2379 --token TOKEN

@@ -1,5 +1,5 @@
-//! A client of etcd over its JSON gateway (`/v3/…`): lists, transactions, leases, and the messages
-//! of a watch.
+//! A client of etcd over its JSON gateway (`/v3/…`): transactions, leases, and the messages of a
+//! watch. [`crate::list`] adds lists.
 //!
 //! The gateway is part of every etcd 3.4 and later, and blocking requests suffice for a process
 //! with one connection of each type; so no asynchronous runtime and no gRPC is needed. Requests go
@@ -13,6 +13,7 @@
 //! answer that is not JSON is an error; a field that is absent reads as 0 or empty, and an entry
 //! that cannot be decoded is left out. Runs in the caller's thread.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 
 use base64::Engine as _;
@@ -23,7 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::http::{Connection, HttpCall};
-use crate::limits::{ETCD_TIME_MAX, REASON_CHARS_MAX, REPLY_BYTES_MAX};
+use crate::limits::{ETCD_TIME_MAX, LIST_BYTES_MAX, REASON_CHARS_MAX, REPLY_BYTES_MAX};
 use crate::stream::{Endpoint, Security, Stream, open};
 
 /// A failed request to etcd.
@@ -41,6 +42,15 @@ pub enum EtcdError {
     /// The host has no room for a thread.
     #[error("cannot start the thread of a watch: {0}")]
     Thread(#[source] std::io::Error),
+    /// The keys of a list are too long.
+    #[error(
+        "the keys below {0} have more than {LIST_BYTES_MAX} bytes with their values: delete those \
+         that are no records with etcdctl"
+    )]
+    LongList(String),
+    /// A page of a list begins before the page that it follows.
+    #[error("the answer is not that of etcd: a page of a list does not follow the page before")]
+    PageOrder,
     /// No endpoint is configured.
     #[error("no endpoint of etcd is given")]
     NoEndpoint,
@@ -51,6 +61,11 @@ impl EtcdError {
     /// because a lease has expired. An expired login and a failed member are not such refusals.
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused(_, 400 | 402..=499, _))
+    }
+
+    /// Returns whether the reply was longer than [`REPLY_BYTES_MAX`] (16 MiB).
+    pub(crate) fn is_long_reply(&self) -> bool {
+        matches!(self, Self::Io(_, error) if error.kind() == ErrorKind::FileTooLarge)
     }
 }
 
@@ -70,7 +85,8 @@ pub(crate) fn number(value: &Value) -> u64 {
     }
 }
 
-fn bytes(value: &Value) -> Option<Vec<u8>> {
+/// Returns the bytes of a text of the gateway.
+pub(crate) fn bytes(value: &Value) -> Option<Vec<u8>> {
     STANDARD.decode(value.as_str()?).ok()
 }
 
@@ -97,19 +113,10 @@ pub(crate) fn range_end(prefix: &str) -> String {
 }
 
 /// Returns the key and value of an answer as an event.
-fn event_of(kv: &Value) -> Option<KeyEvent> {
+pub(crate) fn event_of(kv: &Value) -> Option<KeyEvent> {
     let key = bytes(at(kv, "/key"))?;
     let value = if at(kv, "/value").is_null() { Some(Vec::new()) } else { bytes(at(kv, "/value")) };
     Some(KeyEvent { key, value, revision: number(at(kv, "/mod_revision")) })
-}
-
-/// The content of a prefix at one revision.
-#[derive(Debug)]
-pub struct Listing {
-    /// The keys with their values.
-    pub items: Vec<KeyEvent>,
-    /// The revision.
-    pub revision: u64,
 }
 
 /// The outcome of a transaction.
@@ -238,7 +245,7 @@ impl Etcd {
         let kept = self.connection.take().filter(Connection::is_reusable);
         if let Some(connection) = kept {
             match self.exchange(connection, path, body.as_bytes()) {
-                Err(EtcdError::Io(..)) => {}
+                Err(error @ EtcdError::Io(..)) if !error.is_long_reply() => {}
                 answer => return answer,
             }
         }
@@ -268,15 +275,6 @@ impl Etcd {
             return Err(EtcdError::Refused(at, status, cut(&text)));
         }
         serde_json::from_slice(&answer).map_err(|error| EtcdError::Form(at, error))
-    }
-
-    /// Lists all keys with a prefix, in one answer.
-    ///
-    /// # Errors
-    /// etcd does not answer or refuses, or the answer is longer than [`REPLY_BYTES_MAX`] (128 MiB).
-    pub fn list(&mut self, prefix: &str) -> Result<Listing> {
-        let range = json!({ "key": encoded(prefix), "range_end": range_end(prefix) });
-        Ok(listing(&self.call("/v3/kv/range", &range)?))
     }
 
     /// Returns the number of keys with a prefix, and the revision of their newest change. A deletion
@@ -439,26 +437,11 @@ impl Etcd {
     }
 }
 
-/// Returns the content of an answer to a list; what has not the form of etcd is left out.
-pub fn listing(answer: &Value) -> Listing {
-    let items = at(answer, "/kvs").as_array().map(Vec::as_slice).unwrap_or_default();
-    let items = items.iter().filter_map(event_of).collect();
-    Listing { items, revision: number(at(answer, "/header/revision")) }
-}
-
-/// Reads a line of a watch.
+/// Reads a line of a watch. Returns also by how many keys their number grew, negative if it shrank.
 ///
 /// # Errors
 /// The line is not JSON. JSON of another form reads as a message without events, of revision 0.
-pub fn watch_message(line: &[u8]) -> serde_json::Result<WatchMessage> {
-    Ok(counted_message(line)?.0)
-}
-
-/// As [`watch_message`]; returns also by how many keys their number grew, negative if it shrank.
-///
-/// # Errors
-/// The line is no message of etcd.
-pub fn counted_message(line: &[u8]) -> serde_json::Result<(WatchMessage, i64)> {
+pub fn watch_message(line: &[u8]) -> serde_json::Result<(WatchMessage, i64)> {
     let value: Value = serde_json::from_slice(line)?;
     let result = at(&value, "/result");
     if !at(&value, "/error").is_null() || at(result, "/canceled").as_bool() == Some(true) {
@@ -505,24 +488,25 @@ mod tests {
         let line = br#"{"result":{"header":{"revision":"9"},"events":[
             {"kv":{"key":"YQ==","create_revision":"5","mod_revision":"8","value":"Yg=="}},
             {"type":"DELETE","kv":{"key":"Yw==","mod_revision":"9"}}]}}"#;
-        let Ok((WatchMessage::Events(events, 9), -1)) = counted_message(line) else { panic!() };
+        let Ok((WatchMessage::Events(events, 9), -1)) = watch_message(line) else { panic!() };
         let put = KeyEvent { key: b"a".to_vec(), value: Some(b"b".to_vec()), revision: 8 };
         let gone = KeyEvent { key: b"c".to_vec(), value: None, revision: 9 };
         assert_eq!(events, [put, gone]);
         let line = br#"{"result":{"header":{"revision":"9"},"events":[
             {"kv":{"key":"YQ==","create_revision":"8","mod_revision":"8","value":"Yg=="}},
             {"kv":{"key":"Yw==","create_revision":"9","mod_revision":"9"}}]}}"#;
-        assert!(matches!(counted_message(line), Ok((WatchMessage::Events(_, 9), 2))));
+        assert!(matches!(watch_message(line), Ok((WatchMessage::Events(_, 9), 2))));
         let line = br#"{"result":{"canceled":true,"compact_revision":"7"}}"#;
-        assert!(matches!(watch_message(line), Ok(WatchMessage::Cancelled(_))));
+        assert!(matches!(watch_message(line), Ok((WatchMessage::Cancelled(_), 0))));
         let line = format!(r#"{{"error":{{"message":"{}"}}}}"#, "\u{e9}".repeat(100_000));
-        let Ok(WatchMessage::Cancelled(reason)) = watch_message(line.as_bytes()) else { panic!() };
+        let Ok((WatchMessage::Cancelled(reason), 0)) = watch_message(line.as_bytes()) else {
+            panic!()
+        };
         assert_eq!(reason, "\"".to_owned() + &"\u{e9}".repeat(255));
         for line in [&b""[..], b"[", b"\xff"] {
             assert!(watch_message(line).is_err());
         }
-        assert!(
-            matches!(watch_message(b"[]"), Ok(WatchMessage::Events(none, 0)) if none.is_empty())
-        );
+        let Ok((WatchMessage::Events(none, 0), 0)) = watch_message(b"[]") else { panic!() };
+        assert!(none.is_empty());
     }
 }

@@ -221,12 +221,12 @@ impl<S: Read + Write> Connection<S> {
     /// Reads the rest of the body, of at most `most` bytes.
     ///
     /// # Errors
-    /// As of [`Self::read_some`]; a longer body is malformed.
+    /// As of [`Self::read_some`]; [`ErrorKind::FileTooLarge`] for a longer body.
     pub fn read_all(&mut self, most: usize) -> Result<Vec<u8>, Error> {
         let mut out = Vec::new();
         while self.read_some(&mut out)? {
             if out.len() > most {
-                return Err(wrong("the reply is too long"));
+                return Err(Error::new(ErrorKind::FileTooLarge, "the reply is too long"));
             }
         }
         Ok(out)

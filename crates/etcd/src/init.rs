@@ -6,7 +6,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use causeway_cluster::limits::HOST_BYTES_MAX;
 use causeway_cluster::record::VERSION;
 use causeway_cluster::token::SiteRecord;
 use causeway_cluster::{RecordKey, key};
@@ -15,6 +14,7 @@ use serde_json::json;
 
 use crate::args::InitArgs;
 use crate::client::{Etcd, EtcdError, WriteOutcome, encoded, range_end};
+use crate::host_name;
 use crate::verbs::{self, VerbError};
 
 /// A right of a role.
@@ -49,9 +49,8 @@ fn rights(site: &Name, host: &Name) -> Vec<Right> {
 /// # Errors
 /// etcd does not answer or refuses, a group conflicts, or a name is too long for a host.
 pub fn init(etcd: &mut Etcd, site: &Name, init: &InitArgs) -> Result<String, VerbError> {
-    if let Some(host) = init.role.iter().find(|host| host.as_str().len() > HOST_BYTES_MAX) {
-        let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");
-        return Err(VerbError::Conflict(text));
+    for host in &init.role {
+        host_name::checked(host.clone())?;
     }
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let created = u64::try_from(created.as_nanos()).unwrap_or(u64::MAX);

@@ -4,33 +4,34 @@
 //! private key of tunnels if there is none, writes the settings of the service to a file of
 //! variables, runs systemd-tmpfiles(8), and enables and restarts the service with systemctl(1), or
 //! becomes the process where systemd is not used. With `--no-start` it ends after the settings. A
-//! key that exists is kept; a file of settings is replaced. Each step that fails ends the verb with
+//! key that exists is kept; a file of settings is replaced, and keeps the values of [`KEPT`]. Each step that fails ends the verb with
 //! an error and the remedy, and earlier steps keep their effect. The verb can be repeated, after the
 //! use of a token with another token only. Endpoints that are given are not examined here: the
 //! service refuses wrong ones. Runs in the main thread.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_cluster::limits::HOST_BYTES_MAX;
 use causeway_model::Name;
 use causeway_model::keys::PrivateKey;
 use zeroize::Zeroizing;
 
 use crate::args::{EtcdArgs, JoinArgs};
 use crate::client::Etcd;
-use crate::keys::{random, write_new};
+use crate::host_name;
+use crate::keys::random;
+use crate::new_file::{self, NewFile};
 use crate::stream::Endpoint;
 use crate::tokens;
 use crate::verbs::{self, VerbError};
 
 /// The service of the process.
 const SERVICE: &str = "causeway-directory.service";
+/// Variables of the service that an operator adds to the settings, and the verb keeps.
+const KEPT: [&str; 4] =
+    ["CAUSEWAY_CONTROL", "CAUSEWAY_DIRECTORY_STATE", "CAUSEWAY_LINK_IDLE", "CAUSEWAY_LOCAL"];
 /// Directory that exists where systemd runs the services, sd_booted(3).
 const SYSTEMD: &str = "/run/systemd/system";
 
@@ -55,12 +56,10 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
         join.host = Some(admitted.host.clone());
         checked = Some(admitted);
     }
-    if let Some(host) = join.host.as_ref().filter(|host| host.as_str().len() > HOST_BYTES_MAX) {
-        let text = format!("host {host}: expected at most {HOST_BYTES_MAX} bytes");
-        return Err(VerbError::Conflict(text));
-    }
+    join.host = join.host.map(host_name::checked).transpose()?;
     let (at, join) = (&at, &join);
-    let variables = variables(at, join);
+    let mut variables = variables(at, join);
+    variables.extend(kept(&join.settings)?);
     let text = settings(&variables)?;
     make_key(&join.key)?;
     for (group, vni) in &join.group {
@@ -68,12 +67,13 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     }
     let groups = verbs::list_groups(etcd, &at.site)?;
     eprintln!("causeway-directory: etcd answers (site={} groups={groups})", at.site);
-    let written = NewSettings::write(&join.settings, &text)?;
+    let written = NewFile::write(&join.settings, text.as_bytes(), 0o644);
+    let written = written.map_err(|error| failed(&join.settings, &error))?;
     // Behind the steps that may fail on this host: they leave the token unused.
     if let Some(checked) = checked {
         tokens::spend(etcd, &checked)?;
     }
-    written.replace()?;
+    written.replace().map_err(|error| failed(&join.settings, &error))?;
     eprintln!("causeway-directory: settings written (file={})", join.settings.display());
     if join.no_start {
         return Ok(());
@@ -125,25 +125,6 @@ fn own_address(etcd: &[Endpoint]) -> Result<String, VerbError> {
     Ok(address.to_string())
 }
 
-/// Returns the host name up to its first dot.
-///
-/// # Errors
-/// The host name is no name of a host.
-pub fn host_name() -> Result<Name, VerbError> {
-    let path = "/proc/sys/kernel/hostname";
-    let name = std::fs::read_to_string(path).map_err(|error| failed(Path::new(path), &error))?;
-    let short = name.trim().split('.').next().unwrap_or_default();
-    let name: Result<Name, _> = short.parse();
-    let name = name.map_err(|error| format!("host name: {error}; give --host NAME"));
-    let name = name.map_err(VerbError::Conflict)?;
-    if name.as_str().len() > HOST_BYTES_MAX {
-        let text =
-            format!("host {name}: expected at most {HOST_BYTES_MAX} bytes; give --host NAME");
-        return Err(VerbError::Conflict(text));
-    }
-    Ok(name)
-}
-
 /// Runs a program of systemd.
 fn run(program: &str, arguments: &[&str]) -> Result<(), VerbError> {
     let status = Command::new(program).args(arguments).status();
@@ -162,7 +143,7 @@ fn make_key(path: &Path) -> Result<(), VerbError> {
     }
     let key = PrivateKey::new(*random().map_err(|error| failed(path, &error))?);
     let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
-    write_new(path, &text).map_err(|error| failed(path, &error))?;
+    new_file::replace(path, text.as_bytes(), 0o600).map_err(|error| failed(path, &error))?;
     eprintln!("causeway-directory: key made (file={} public={})", path.display(), key.public());
     Ok(())
 }
@@ -187,6 +168,21 @@ fn variables(at: &EtcdArgs, join: &JoinArgs) -> Vec<(&'static str, String)> {
     all.into_iter().filter_map(|(variable, value)| Some((variable, value?))).collect()
 }
 
+/// Returns the variables of [`KEPT`] in the settings of an earlier join; none without a file.
+fn kept(settings: &Path) -> Result<Vec<(&'static str, String)>, VerbError> {
+    let text = match std::fs::read_to_string(settings) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(|error| failed(settings, &error))?,
+    };
+    let variable = |line: &str| {
+        let (name, value) = line.split_once('=')?;
+        let name = KEPT.into_iter().find(|known| *known == name.trim())?;
+        // Quotes are not part of a value, systemd.exec(5).
+        Some((name, value.trim().trim_matches(['"', '\'']).to_owned()))
+    };
+    Ok(text.lines().filter_map(variable).collect())
+}
+
 /// Returns the file of the variables, a line for each.
 fn settings(variables: &[(&str, String)]) -> Result<String, VerbError> {
     let mut text = String::from("# Written by `causeway-directory join`; read by the service.\n");
@@ -199,38 +195,4 @@ fn settings(variables: &[(&str, String)]) -> Result<String, VerbError> {
         text.push_str(&format!("{variable}={value}\n"));
     }
     Ok(text)
-}
-
-/// Settings in a file beside that of the service; removed on drop.
-struct NewSettings<'a> {
-    path: &'a Path,
-    beside: PathBuf,
-}
-
-impl<'a> NewSettings<'a> {
-    /// Writes the file beside.
-    fn write(path: &'a Path, text: &str) -> Result<Self, VerbError> {
-        let new = Self { path, beside: path.with_extension("new") };
-        let write = || -> std::io::Result<()> {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o644);
-            let mut file = options.open(&new.beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        };
-        write().map_err(|error| failed(path, &error))?;
-        Ok(new)
-    }
-
-    /// Replaces the file of the service.
-    fn replace(self) -> Result<(), VerbError> {
-        std::fs::rename(&self.beside, self.path).map_err(|error| failed(self.path, &error))
-    }
-}
-
-impl Drop for NewSettings<'_> {
-    fn drop(&mut self) {
-        // Not there after the replacement.
-        let _ = std::fs::remove_file(&self.beside);
-    }
 }

@@ -1,15 +1,16 @@
 //! The host's key of signatures: a file in the state directory, made at the first start.
 //!
 //! `main` reads it for the verb `run`, before the sandbox. [`crate::join`] makes the key of tunnels
-//! with [`random`] and [`write_new`]. The mode of a file that exists is not examined.
+//! with [`random`]. The mode of a file that exists is not examined.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use causeway_cluster::SigningKey;
 use zeroize::Zeroizing;
+
+use crate::new_file;
 
 /// The file of the key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,31 +38,12 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, KeyFileError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let key = make().map_err(wrong)?;
             let text = Zeroizing::new(format!("{}\n", key.to_text().as_str()));
-            write_new(path, &text).map_err(|error| wrong(error.to_string()))?;
+            let written = new_file::replace(path, text.as_bytes(), 0o600);
+            written.map_err(|error| wrong(error.to_string()))?;
             Ok(key)
         }
         Err(error) => Err(wrong(error.to_string())),
     }
-}
-
-/// Writes a key to a file with mode 0600: beside, synchronized, and renamed, so that a crash leaves
-/// no empty key. A file that exists is replaced: the callers check before.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    let beside = path.with_extension("new");
-    match std::fs::remove_file(&beside) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        // Of a process that ended too early.
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Makes a key of random bytes of the kernel.

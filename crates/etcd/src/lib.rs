@@ -14,7 +14,8 @@
 //! use causeway_etcd::client::WatchMessage;
 //!
 //! let line = br#"{"result":{"header":{"revision":"9"},"created":true}}"#;
-//! assert!(matches!(watch_message(line), Ok(WatchMessage::Events(events, 9)) if events.is_empty()));
+//! let (message, growth) = watch_message(line).expect("JSON");
+//! assert!(matches!(message, WatchMessage::Events(events, 9) if events.is_empty()) && growth == 0);
 //! ```
 //!
 //! | module | content |
@@ -22,11 +23,13 @@
 //! | [`process`] | the main thread: sessions, timers, reports |
 //! | [`watch`] | the thread that follows etcd |
 //! | [`client`] | requests to etcd's JSON gateway |
+//! | [`list`] | lists of keys, in pages |
 //! | [`control`] | requests to the daemon |
 //! | [`http`] | HTTP/1.1 over a blocking stream |
 //! | [`stream`] | TCP and TLS |
-//! | [`snapshot`], [`keys`] | files |
+//! | [`snapshot`], [`keys`], [`new_file`] | files |
 //! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
+//! | [`host_name`] | names of hosts |
 //! | [`join`] | the verb that prepares a host |
 //! | [`verbs`] | groups, evictions, export and import |
 //! | [`args`] | options |
@@ -42,11 +45,14 @@
 pub mod args;
 pub mod client;
 pub mod control;
+pub mod host_name;
 pub mod http;
 pub mod init;
 pub mod join;
 pub mod keys;
 pub mod limits;
+pub mod list;
+pub mod new_file;
 pub mod process;
 pub mod sandbox;
 pub mod snapshot;

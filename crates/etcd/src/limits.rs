@@ -45,8 +45,15 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Most characters of a reason of etcd; a longer one is cut.
 pub const REASON_CHARS_MAX: usize = 256;
-/// Most bytes of a reply: 65,536 claims have about 40 MiB.
-pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Most bytes of a reply of etcd or the daemon: a list of etcd has several pages.
+pub const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most keys of a page of a list; fewer if their values are long.
+pub const PAGE_KEYS: usize = 512;
+/// Most bytes of the keys and values of a list, each value at most as long as a record: 65,536 claims
+/// have about 40 MiB. A longer list fails.
+pub const LIST_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes that each key of a list counts besides the key and the value.
+pub const ITEM_BYTES: usize = 64;
 /// Most bytes of one message of a watch. A longer one ends the watch, and a list follows.
 pub const WATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that are read of the snapshot, and most bytes of a file to import.

@@ -10,13 +10,12 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use causeway_cluster::limits::HOST_BYTES_MAX;
 use causeway_etcd::args::{DirectoryArgs, EXAMPLES, EtcdArgs, GroupVerb, RunArgs, TokenVerb, Verb};
 use causeway_etcd::client::{Etcd, Login};
 use causeway_etcd::process::{Process, ProcessMessage, Settings};
 use causeway_etcd::stream::{Security, SecurityFiles};
 use causeway_etcd::verbs::{self, VerbError};
-use causeway_etcd::{init, join, keys, sandbox, tokens};
+use causeway_etcd::{host_name, init, join, keys, sandbox, tokens};
 use causeway_model::ClusterTunnel;
 use clap::{CommandFactory as _, Parser as _};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -126,10 +125,7 @@ fn print(value: &serde_json::Value) -> Result<(), Failure> {
 
 /// Connects the host to the site until a signal.
 fn connect(args: &EtcdArgs, run: RunArgs, etcd: Etcd) -> Result<(), Failure> {
-    let host = run.host.map_or_else(join::host_name, Ok)?;
-    if host.as_str().len() > HOST_BYTES_MAX {
-        return Err(format!("host {host}: expected at most {HOST_BYTES_MAX} bytes").into());
-    }
+    let host = run.host.map_or_else(host_name::own, host_name::checked)?;
     let port = run.local.port();
     let endpoints: Result<Vec<SocketAddr>, String> =
         run.endpoint.iter().map(|text| endpoint(text, port)).collect();

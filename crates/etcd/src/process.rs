@@ -17,6 +17,8 @@
 //! | daemon away | asked again every 0.2 s, and nothing is written to etcd except the lease; the daemon then gets the whole state |
 //! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
 
+mod updates;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,16 +30,17 @@ use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{Claimer, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, key};
 use causeway_model::{
-    ClusterAddress, ClusterHost, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel,
-    ClusterUpdate, Name, RemoteAddress,
+    ClusterAddress, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate,
+    Name,
 };
 
+use self::updates::SiteState;
 use crate::client::{Etcd, EtcdError, RangeState, WatchMessage, WriteOutcome};
 use crate::control::{self, ControlError};
 use crate::limits::{
     CLOCK_STEP_NS, CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, EVICTED_SHOWN, KEEPALIVE,
     LOCAL_WAIT, MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT,
-    SNAPSHOT, UPDATE_ENTRIES, UPDATE_HOSTS,
+    SNAPSHOT,
 };
 use crate::snapshot;
 use crate::watch::Watch;
@@ -76,8 +79,7 @@ struct Sent {
     /// Number of the daemon.
     daemon: Option<u64>,
     generation: u64,
-    hosts: BTreeMap<Name, ClusterHost>,
-    addresses: BTreeMap<ClusterAddress, RemoteAddress>,
+    site: SiteState,
     at: Option<Instant>,
 }
 
@@ -429,15 +431,13 @@ impl Process {
             lease,
             renewed: now,
             probed: now,
-            keys: listing.items.len() as u64,
+            keys: listing.keys,
             missing: None,
             record: None,
         });
         eprintln!(
             "causeway-directory: etcd answers (site={} revision={} records={})",
-            self.settings.site,
-            listing.revision,
-            listing.items.len()
+            self.settings.site, listing.revision, listing.keys
         );
         Ok(())
     }
@@ -654,29 +654,11 @@ impl Process {
 
     /// Sends the difference to what the daemon has, or the whole state.
     fn send(&mut self, daemon: u64, is_whole: bool) -> Result<(), ControlError> {
-        let generation = self.replica.generation();
-        let hosts: BTreeMap<Name, ClusterHost> =
-            self.replica.hosts().into_iter().map(|host| (host.id.clone(), host)).collect();
-        let addresses: BTreeMap<ClusterAddress, RemoteAddress> = self
-            .replica
-            .addresses()
-            .into_iter()
-            .map(|address| (address.at.clone(), address))
-            .collect();
+        let (generation, site) = (self.replica.generation(), SiteState::of(&self.replica));
         if is_whole {
-            (self.sent.hosts, self.sent.addresses) = (BTreeMap::new(), BTreeMap::new());
+            self.sent.site = SiteState::default();
         }
-        let new_hosts = hosts.iter().filter(|(id, host)| self.sent.hosts.get(*id) != Some(host));
-        let new_hosts: Vec<ClusterHost> = new_hosts.map(|(_, host)| host.clone()).collect();
-        let new = addresses.iter().filter(|(at, now)| self.sent.addresses.get(*at) != Some(now));
-        let new: Vec<RemoteAddress> = new.map(|(_, address)| address.clone()).collect();
-        let gone_hosts = self.sent.hosts.keys().filter(|id| !hosts.contains_key(*id));
-        let gone_hosts: Vec<Name> = gone_hosts.cloned().collect();
-        let gone = self.sent.addresses.keys().filter(|at| !addresses.contains_key(*at));
-        let gone: Vec<ClusterAddress> = gone.cloned().collect();
-        let mut updates = Vec::new();
-        let status = self.status();
-        let mut empty = ClusterUpdate {
+        let empty = ClusterUpdate {
             site: self.settings.site.clone(),
             host: self.settings.host.clone(),
             instance: self.instance,
@@ -687,35 +669,13 @@ impl Process {
             removed_hosts: Vec::new(),
             addresses: Vec::new(),
             removed_addresses: Vec::new(),
-            status,
+            status: self.status(),
         };
-        for hosts in new_hosts.chunks(UPDATE_HOSTS) {
-            updates.push(ClusterUpdate { hosts: hosts.to_vec(), ..empty.clone() });
-        }
-        for addresses in new.chunks(UPDATE_ENTRIES) {
-            updates.push(ClusterUpdate { addresses: addresses.to_vec(), ..empty.clone() });
-        }
-        for removed in gone.chunks(UPDATE_ENTRIES) {
-            updates.push(ClusterUpdate { removed_addresses: removed.to_vec(), ..empty.clone() });
-        }
-        for removed in gone_hosts.chunks(UPDATE_ENTRIES) {
-            updates.push(ClusterUpdate { removed_hosts: removed.to_vec(), ..empty.clone() });
-        }
-        if updates.is_empty() {
-            empty.end = is_whole;
-            updates.push(empty);
-        }
-        if let Some(first) = updates.first_mut() {
-            first.begin = is_whole;
-        }
-        if let Some(last) = updates.last_mut() {
-            last.end = is_whole;
-        }
-        for update in &updates {
-            control::update(&self.settings.control, update)?;
+        for update in site.updates(&self.sent.site, is_whole, &empty) {
+            control::update(&self.settings.control, &update)?;
         }
         let at = Some(Instant::now());
-        self.sent = Sent { daemon: Some(daemon), generation, hosts, addresses, at };
+        self.sent = Sent { daemon: Some(daemon), generation, site, at };
         Ok(())
     }
 

@@ -1,19 +1,20 @@
 //! The snapshot: accepted records on disk, so that a restart while etcd is away forwards as before.
 //!
-//! A JSON file with the keys and values of the accepted records, replaced as a whole: written
-//! beside, synchronized, renamed. A missing file is an empty snapshot. Records are verified as
+//! A JSON file with the keys and values of the accepted records, replaced as a whole
+//! ([`crate::new_file`]). A missing file is an empty snapshot. Records are verified as
 //! those of etcd, except that the time of day counts as no earlier than the change of the file. The
 //! main thread reads it once, at the start, and writes it at most every
 //! [`SNAPSHOT`](crate::limits::SNAPSHOT) (2 s), and at the end.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use causeway_cluster::{KeyEvent, Replica};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::SNAPSHOT_BYTES_MAX;
+use crate::new_file;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -35,11 +36,7 @@ pub fn write(path: &Path, replica: &Replica) -> std::io::Result<()> {
     let text = |(key, value): (String, Vec<u8>)| Some((key, String::from_utf8(value).ok()?));
     let records = replica.records().into_iter().filter_map(text).collect();
     let snapshot = Snapshot { v: VERSION, revision: replica.revision(), records };
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(&serde_json::to_vec(&snapshot)?)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)
+    new_file::replace(path, &serde_json::to_vec(&snapshot)?, 0o644)
 }
 
 /// Reads records into a replica, which should be empty. Returns the number of records in the file,

@@ -9,7 +9,7 @@ use causeway_model::Name;
 use serde_json::{Value, json};
 
 use crate::client::{Etcd, WriteOutcome};
-use crate::join::host_name;
+use crate::host_name;
 use crate::keys::random;
 use crate::limits::COUNT_TRIES;
 use crate::verbs::VerbError;
@@ -17,7 +17,7 @@ use crate::verbs::VerbError;
 /// Makes a token for a host, or for any host, which expires after `seconds`.
 ///
 /// # Errors
-/// The site was not made by `init`, etcd does not answer or refuses, or the kernel has no random
+/// The site was not made by `init`, the name is too long for a host, etcd does not answer or refuses, or the kernel has no random
 /// bytes.
 pub fn create(
     etcd: &mut Etcd,
@@ -30,6 +30,7 @@ pub fn create(
             format!("site {site} is not made in this etcd: use `causeway cluster init` first");
         return Err(VerbError::Conflict(text));
     }
+    let host = host.map(host_name::checked).transpose()?;
     let failed = |error: std::io::Error| VerbError::File("random bytes".into(), error.to_string());
     let (secret, id) = (random().map_err(failed)?, random().map_err(failed)?);
     let token = JoinToken::new(site.clone(), &secret, &id);
@@ -131,7 +132,7 @@ fn admission(
         Some((record, event.revision))
     });
     let (record, revision) = known.ok_or(TokenRefusal::Unknown)?;
-    let host = host.or_else(|| record.host.clone()).map_or_else(host_name, Ok)?;
+    let host = host.or_else(|| record.host.clone()).map_or_else(host_name::own, Ok)?;
     let is_expired = etcd.time_left(record.lease)? <= TOKEN_KEPT_SECONDS;
     let used = token.check(&record, &host, is_expired)?;
     Ok(CheckedToken { token: token.clone(), host, used: (used, revision) })

@@ -10,7 +10,7 @@
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::SyncSender;
 
-use crate::client::{Etcd, EtcdError, Result, WatchMessage, counted_message};
+use crate::client::{Etcd, EtcdError, Result, WatchMessage, watch_message};
 use crate::limits::WATCH_BYTES_MAX;
 use crate::process::ProcessMessage;
 
@@ -38,7 +38,7 @@ impl Watch {
             let mut pending = Vec::new();
             let end = loop {
                 match connection.read_line(&mut pending, WATCH_BYTES_MAX) {
-                    Ok(Some(line)) => match counted_message(&line) {
+                    Ok(Some(line)) => match watch_message(&line) {
                         Ok((message @ WatchMessage::Events(..), growth)) => {
                             if to.send(ProcessMessage::Watch(number, message, growth)).is_err() {
                                 return;

@@ -215,12 +215,13 @@ impl RunningObjects {
         // A search in the text, because few of thousands of policies name the object.
         let name = Value::from(key.id.as_str()).to_string();
         let mut found = Vec::new();
-        let is_policy = |one: &&SectionDefinition| one.order == SectionOrder::Policy;
+        let policies = self.sections.iter().filter(|one| one.order == SectionOrder::Policy);
+        let policies: Vec<&SectionDefinition> = policies.collect();
         // No policy names a policy: a search for each of thousands would take seconds.
-        if self.sections.iter().filter(is_policy).any(|section| section.name == key.section) {
+        if policies.iter().any(|section| section.name == key.section) {
             return found;
         }
-        for section in self.sections.iter().filter(is_policy) {
+        for section in policies {
             let is_of = |(other, object): &(&ObjectKey, &RunningObject)| {
                 other.section == section.name
                     && object.values.contains(&name)

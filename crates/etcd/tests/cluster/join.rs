@@ -41,8 +41,13 @@ fn join_makes_the_key_and_writes_the_settings_of_the_service() {
     ] {
         assert!(text.lines().any(|known| known == line), "{line}: {text}");
     }
-    // Again, with another group: the key stays.
+    // Again, with another group: the key and the operator's settings stay.
+    std::fs::write(&settings, format!("{text}# ours\n CAUSEWAY_LINK_IDLE = \"0\"\nCAUSEWAY_X=1\n"))
+        .unwrap();
     join("red=8");
+    join("red=8");
+    let again = std::fs::read_to_string(&settings).unwrap();
+    assert_eq!(again, format!("{text}CAUSEWAY_LINK_IDLE=0\n"));
     assert_eq!(std::fs::read_to_string(&key).unwrap(), made);
     let groups = etcd.verb(&["group", "list"]);
     assert!(groups.contains("\"red\"") && groups.contains("\"blue\""), "{groups}");

@@ -39,7 +39,9 @@ fn cluster_links_hosts_by_themselves_and_forwards_without_etcd() {
     a.kill_daemon();
     drop(on_a);
     a.start_daemon();
+    assert_eq!(a.get("/v1/cluster")["complete"], false);
     a.start_directory();
+    a.await_view("/v1/cluster", |view| view["complete"] == true && view["addresses"] == 1);
     let mut on_a = a.attach(0);
     cross(&mut on_b, to_a, &mut on_a);
     cross(&mut on_a, to_b, &mut on_b);

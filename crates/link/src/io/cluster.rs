@@ -123,6 +123,8 @@ pub(super) struct Cluster {
     hosts: BTreeMap<Name, RemoteHost>,
     addresses: BTreeMap<ClusterAddress, (Name, u64)>,
     sweep: Option<Sweep>,
+    /// Whether a whole state has been taken.
+    is_complete: bool,
 }
 
 impl Default for Cluster {
@@ -141,6 +143,7 @@ impl Default for Cluster {
             hosts: BTreeMap::new(),
             addresses: BTreeMap::new(),
             sweep: None,
+            is_complete: false,
         }
     }
 }
@@ -248,6 +251,7 @@ impl Cluster {
                 sweep.addresses.remove(&new.at);
             }
         }
+        self.is_complete |= update.end;
         if update.end
             && let Some(sweep) = self.sweep.take()
         {
@@ -317,6 +321,7 @@ impl Cluster {
             hosts: self.hosts.len(),
             hosts_seen: seen,
             addresses: self.addresses.len(),
+            complete: self.is_complete,
             heard_seconds: None,
             status: ClusterStatus::default(),
         };

@@ -270,11 +270,19 @@ pub struct ClusterView {
     pub hosts_seen: usize,
     /// Addresses of other hosts.
     pub addresses: usize,
+    /// Whether the daemon has had all hosts and addresses of the site since its start: before, some
+    /// may be missing. True for a daemon of an older release, which does not say.
+    #[serde(default = "complete_default")]
+    pub complete: bool,
     /// Time since the last report of the process, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_seconds: Option<f64>,
     /// State of the process.
     pub status: ClusterStatus,
+}
+
+const fn complete_default() -> bool {
+    true
 }
 
 impl ClusterView {

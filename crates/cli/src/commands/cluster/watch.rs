@@ -8,7 +8,7 @@
 //! two looks is not shown.
 //!
 //! The first state is not printed. While the daemon does not answer, and until its successor has the
-//! site again, nothing is compared. [`changes`] compares two states and is pure; `cluster::run` is
+//! whole site again ([`ClusterView::complete`]), only the state is compared. [`changes`] compares two states and is pure; `cluster::run` is
 //! the caller, in the main thread.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,8 @@ use crate::view::LinkView;
 /// The cluster at one time.
 #[derive(Debug, Clone, Default)]
 struct Look {
+    /// Whether the other fields but `state` and `reason` were ever read.
+    is_known: bool,
     state: String,
     reason: String,
     alarm: String,
@@ -125,20 +127,22 @@ pub fn run(cx: &CommandContext, args: &ClusterWatchArgs) -> Result<()> {
 /// Reads the cluster. The addresses are those of the last look if nothing changed.
 fn look(cx: &CommandContext, last: &Look, is_settling: bool) -> Result<Look> {
     let cluster: ClusterView = view(&cx.client.get("/v1/cluster")?)?;
-    let status = cluster.status;
+    let (state, reason, status) = (cluster.state, cluster.reason, cluster.status);
+    // A new daemon has no site before the first report, and a part of it before the end of the first.
+    if cluster.site.is_none() || !cluster.complete {
+        // With another generation, so that the next look reads the addresses.
+        return Ok(Look { state, reason, generation: 0, ..last.clone() });
+    }
     let mut now = Look {
-        state: cluster.state,
-        reason: cluster.reason,
+        is_known: true,
+        state,
+        reason,
         alarm: status.alarm,
         held: status.counters.get("removals_held_total").copied().unwrap_or(0),
         generation: status.generation,
         evicted: status.evicted.into_iter().collect(),
         ..last.clone()
     };
-    // A new daemon has no site before the first report, and knows no hosts yet.
-    if cluster.site.is_none() {
-        return Ok(now);
-    }
     let hosts: Vec<ClusterHostView> = view(&cx.client.get("/v1/cluster/hosts")?)?;
     now.hosts = hosts.into_iter().map(|known| (known.host.id, known.host.seen)).collect();
     let links: Vec<LinkView> = view(&cx.client.get("/v1/links")?)?;
@@ -184,6 +188,9 @@ fn changes(before: &Look, now: &Look) -> Vec<Change> {
             format!("{}: {}", now.state, now.reason)
         };
         all.push(Change::of_text("state", text));
+    }
+    if !before.is_known {
+        return all;
     }
     hosts(before, now, &mut all);
     links(before, now, &mut all);
@@ -271,6 +278,7 @@ mod tests {
     #[test]
     fn watch_shows_each_change_once() {
         let before = Look {
+            is_known: true,
             state: "follows".into(),
             hosts: [(name("h2"), true), (name("h3"), true), (name("h4"), false)].into(),
             links: [("a".into(), "up".into()), ("b".into(), "up".into())].into(),
@@ -278,7 +286,12 @@ mod tests {
             ..Look::default()
         };
         assert_eq!(changes(&before, &before), []);
+        // A daemon that does not have the whole site yet.
+        let unknown = Look { state: "no-process".into(), ..Look::default() };
+        let shown: Vec<String> = changes(&unknown, &before).iter().map(Change::line).collect();
+        assert_eq!(shown, ["state           follows"]);
         let now = Look {
+            is_known: true,
             state: "frozen".into(),
             reason: "away".into(),
             alarm: "held".into(),
