@@ -459,7 +459,12 @@ impl PeerSession {
         }
         let sends = !self.ready.is_empty() && self.in_flight.has_room();
         let acks = self.unacked > 0 && (sends || self.ack_ns.is_some_and(|at| at <= now_ns));
-        if !(sends || acks) || longest < DATAGRAM_MIN {
+        if !(sends || acks) {
+            return false;
+        }
+        if longest < DATAGRAM_MIN {
+            // The link has no path now. A deadline that has passed would be served without end.
+            self.ack_ns = self.ack_ns.map(|at| at.max(now_ns.saturating_add(PATHLESS_NS)));
             return false;
         }
         let [.., a, b, c, d] = self.in_flight.next_number().to_be_bytes();
@@ -719,6 +724,8 @@ const EVENT_BYTES_KEPT: usize = 256 << 10;
 const DORMANT_BYTES_MAX: usize = 64 << 10;
 /// Shortest datagram that carries pieces: a header, an acknowledgement, and some bytes.
 const DATAGRAM_MIN: usize = 128;
+/// Time after which an acknowledgement is tried again if the link had no path; 10 ms.
+const PATHLESS_NS: u64 = 10_000_000;
 /// Shortest piece that is appended behind others.
 const PIECE_BYTES_MIN: usize = 32;
 /// Ranges of received packets that are remembered.
