@@ -107,15 +107,16 @@ impl Outgoing {
         Some(Span { from, to, last })
     }
 
-    /// Appends the bytes of a span to `out`.
-    pub fn copy(&self, span: Span, out: &mut Vec<u8>) {
+    /// Returns the bytes of a span in two parts. The first is empty if all are contiguous.
+    pub fn slices(&self, span: Span) -> (&[u8], &[u8]) {
         let at = |offset: u64| usize::try_from(offset.saturating_sub(self.base)).unwrap_or(0);
         let (from, to) = (at(span.from).min(self.bytes.len()), at(span.to).min(self.bytes.len()));
         let (front, back) = self.bytes.as_slices();
         let split = front.len();
-        out.extend_from_slice(front.get(from.min(split)..to.min(split)).unwrap_or(&[]));
+        let first = front.get(from.min(split)..to.min(split)).unwrap_or(&[]);
         let behind = from.saturating_sub(split)..to.saturating_sub(split);
-        out.extend_from_slice(back.get(behind).unwrap_or(&[]));
+        let second = back.get(behind).unwrap_or(&[]);
+        if second.is_empty() { (&[], first) } else { (first, second) }
     }
 
     /// Handles the acknowledgement of a span. Returns the number of bytes that are no longer kept.
@@ -161,9 +162,8 @@ mod tests {
     use super::*;
 
     fn text(outgoing: &Outgoing, span: Span) -> Vec<u8> {
-        let mut out = Vec::new();
-        outgoing.copy(span, &mut out);
-        out
+        let (first, second) = outgoing.slices(span);
+        [first, second].concat()
     }
 
     #[test]

@@ -165,6 +165,8 @@ pub struct PeerSession {
     channels: Keyed<u32, Channel>,
     /// Channels with bytes to send, in rotation.
     ready: VecDeque<u32>,
+    /// The last piece of the last datagram, of which the second slice is not copied.
+    body: Option<(u32, Span)>,
     /// Number of the next own channel.
     next_channel: u32,
     own_channels: usize,
@@ -206,6 +208,7 @@ impl PeerSession {
             unacked: 0,
             channels: keyed(),
             ready: VecDeque::new(),
+            body: None,
             next_channel: 0,
             own_channels: 0,
             opened: keyed(),
@@ -314,7 +317,10 @@ impl PeerSession {
         let sum = self.queued.entry(owner).or_insert(0);
         *sum = sum.saturating_add(added);
         self.queued_all = self.queued_all.saturating_add(added);
-        self.schedule(number);
+        if !channel.is_ready && channel.outgoing.has_work() {
+            channel.is_ready = true;
+            self.ready.push_back(number);
+        }
     }
 
     /// Ends our direction of a channel behind the messages sent so far. Messages of the peer that
@@ -443,7 +449,39 @@ impl PeerSession {
     /// Writes the next datagram, of at most `longest` bytes, to `out`, which is cleared before.
     /// Returns false if nothing is to be sent now; with `longest` below 128 only hellos are sent.
     pub fn transmit(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
+        let is_sent = self.begin_datagram(now_ns, longest, out);
+        let body = self.body();
+        out.extend_from_slice(body);
+        is_sent
+    }
+
+    /// As [`Self::transmit`], without a copy of the datagram's end: `head` gets its beginning, and
+    /// `send` both parts.
+    pub fn transmit_parts(
+        &mut self,
+        now_ns: u64,
+        longest: usize,
+        head: &mut Vec<u8>,
+        send: impl FnOnce(&[u8], &[u8]),
+    ) -> bool {
+        let is_sent = self.begin_datagram(now_ns, longest, head);
+        if is_sent {
+            send(head, self.body());
+        }
+        is_sent
+    }
+
+    /// Returns the bytes behind the beginning of the last datagram.
+    fn body(&self) -> &[u8] {
+        let Some((number, span)) = self.body else { return &[] };
+        self.channels.get(&number).map_or(&[], |channel| channel.outgoing.slices(span).1)
+    }
+
+    /// Writes the beginning of the next datagram to `out`, and notes its end in `body`. Returns false
+    /// if nothing is to be sent now.
+    fn begin_datagram(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
+        self.body = None;
         if let Some(asks) = self.answer.take() {
             self.emit_hello(asks, out);
             return true;
@@ -478,8 +516,8 @@ impl PeerSession {
             AckRanges::emit(ranges.take(room.max(1)), out);
             (self.ack_ns, self.unacked) = (None, 0);
         }
-        let spans = if sends { self.emit_pieces(longest, out) } else { Vec::new() };
-        self.in_flight.sent(now_ns, out.len(), spans);
+        let (len, spans) = if sends { self.emit_pieces(longest, out) } else { Default::default() };
+        self.in_flight.sent(now_ns, len, spans);
         true
     }
 
@@ -489,28 +527,39 @@ impl PeerSession {
         out.extend(Hello { version: VERSION, asks, source, destination }.emit());
     }
 
-    /// Appends pieces of channels in rotation, until `out` has `longest` bytes.
-    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> Vec<(u32, Span)> {
-        let mut spans = Vec::new();
+    /// Appends pieces of channels in rotation, until the datagram has `longest` bytes. The bytes of the
+    /// last piece, or their end, are left to `body`. Returns the length of the datagram, and the
+    /// pieces.
+    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> (usize, Vec<(u32, Span)>) {
+        let (mut spans, mut len) = (Vec::new(), out.len());
         while let Some(number) = self.ready.front().copied() {
-            let room = longest.saturating_sub(out.len()).saturating_sub(PIECE_LEN);
+            let room = longest.saturating_sub(len).saturating_sub(PIECE_LEN);
             if room < PIECE_BYTES_MIN && !spans.is_empty() || room == 0 {
                 break;
             }
+            // Another piece follows the one that was the last.
+            let body = self.body();
+            out.extend_from_slice(body);
+            self.body = None;
             self.ready.pop_front();
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.is_ready = false;
             let Some(span) = channel.outgoing.next(room.min(usize::from(u16::MAX))) else {
                 continue;
             };
-            let len = u16::try_from(span.to.saturating_sub(span.from)).unwrap_or(u16::MAX);
+            let bytes = u16::try_from(span.to.saturating_sub(span.from)).unwrap_or(u16::MAX);
             let offset = u32::try_from(span.from & u64::from(u32::MAX)).unwrap_or(0);
-            out.extend(Piece::header(number, offset, span.last, len));
-            channel.outgoing.copy(span, out);
+            out.extend_from_slice(&Piece::header(number, offset, span.last, bytes));
+            out.extend_from_slice(channel.outgoing.slices(span).0);
+            self.body = Some((number, span));
+            len = len.saturating_add(PIECE_LEN).saturating_add(usize::from(bytes));
             spans.push((number, span));
-            self.schedule(number);
+            if channel.outgoing.has_work() {
+                channel.is_ready = true;
+                self.ready.push_back(number);
+            }
         }
-        spans
+        (len, spans)
     }
 
     /// Processes a datagram of the peer.

@@ -278,19 +278,19 @@ impl Peers {
         for peer in self.peers.values_mut().filter(|peer| peer.may_send(has_cids)) {
             let longest = peer.carrier.longest();
             let mut count = 0_usize;
-            while count < DATAGRAMS_PER_TURN && peer.session.transmit(self.now_ns, longest, buffer)
+            let Peer { carrier, session, .. } = peer;
+            let mut push = |head: &[u8], body: &[u8]| {
+                let len = head.len().saturating_add(body.len());
+                let body = Body::Private(body);
+                let offload = &Offload::None;
+                let datagram = Outgoing { offload, head, body, len, hops: 0, flood: None };
+                // The session sends again what the link refuses.
+                let _ = carrier.push(&datagram);
+            };
+            while count < DATAGRAMS_PER_TURN
+                && session.transmit_parts(self.now_ns, longest, buffer, &mut push)
             {
                 count = count.saturating_add(1);
-                let datagram = Outgoing {
-                    offload: &Offload::None,
-                    head: buffer,
-                    body: Body::Private(&[]),
-                    len: buffer.len(),
-                    hops: 0,
-                    flood: None,
-                };
-                // The session sends again what the link refuses.
-                let _ = peer.carrier.push(&datagram);
             }
             self.has_work |= count == DATAGRAMS_PER_TURN;
             if count > 0 {
