@@ -135,11 +135,26 @@ impl Outgoing {
             self.base = self.base.saturating_add(freed as u64);
             self.acked.remove(0, self.base);
         }
-        if self.bytes.is_empty() {
-            // A channel that is idle keeps no memory.
-            self.bytes.shrink_to(IDLE_BYTES);
-        }
         freed
+    }
+
+    /// Gives up the memory of a channel of which all bytes are acknowledged: a channel that is idle
+    /// keeps none. `None` if it has bytes, or too little memory for another channel to profit.
+    pub fn take_spare(&mut self) -> Option<VecDeque<u8>> {
+        let is_spare = self.bytes.is_empty() && self.bytes.capacity() > IDLE_BYTES;
+        is_spare.then(|| std::mem::take(&mut self.bytes))
+    }
+
+    /// Returns whether the channel has no memory for bytes.
+    pub fn has_no_memory(&self) -> bool {
+        self.bytes.capacity() == 0
+    }
+
+    /// Gives the channel, which has no bytes, memory of another.
+    pub fn adopt(&mut self, spare: VecDeque<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = spare;
+        }
     }
 
     /// Handles the loss of a span: its bytes are sent again, unless they were acknowledged since.

@@ -165,6 +165,9 @@ pub struct PeerSession {
     channels: Keyed<u32, Channel>,
     /// Channels with bytes to send, in rotation.
     ready: VecDeque<u32>,
+    /// Memory of channels that became idle: a stream that is acknowledged faster than it is written
+    /// would allocate, and fault in, its memory again and again.
+    spares: Vec<VecDeque<u8>>,
     /// The last piece of the last datagram, of which the second slice is not copied.
     body: Option<(u32, Span)>,
     /// Number of the next own channel.
@@ -208,6 +211,7 @@ impl PeerSession {
             unacked: 0,
             channels: keyed(),
             ready: VecDeque::new(),
+            spares: Vec::new(),
             body: None,
             next_channel: 0,
             own_channels: 0,
@@ -265,6 +269,11 @@ impl PeerSession {
         }
     }
 
+    /// Frees memory that the session does not need while its link is dormant.
+    pub fn release(&mut self) {
+        self.spares = Vec::new();
+    }
+
     /// Sends no hello before a time: the link went dormant without an answer of the peer. No effect
     /// if no hello was sent since the link came up.
     pub fn postpone(&mut self, until_ns: u64) {
@@ -302,6 +311,11 @@ impl PeerSession {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.outgoing.is_ended() {
             return;
+        }
+        if channel.outgoing.has_no_memory()
+            && let Some(spare) = self.spares.pop()
+        {
+            channel.outgoing.adopt(spare);
         }
         let before = channel.outgoing.len();
         let [head, body] = parts;
@@ -409,6 +423,12 @@ impl PeerSession {
     fn acked(&mut self, number: u32, span: Span) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let freed = channel.outgoing.ack(span);
+        if let Some(spare) = channel.outgoing.take_spare()
+            && self.spares.len() < SPARES_MAX
+            && spare.capacity() <= SPARE_BYTES_MAX
+        {
+            self.spares.push(spare);
+        }
         let owner = channel.owner;
         if let Some(sum) = self.queued.get_mut(&owner) {
             *sum = sum.saturating_sub(freed);
@@ -775,6 +795,10 @@ const DORMANT_BYTES_MAX: usize = 64 << 10;
 const DATAGRAM_MIN: usize = 128;
 /// Time after which an acknowledgement is tried again if the link had no path; 10 ms.
 const PATHLESS_NS: u64 = 10_000_000;
+/// Memories of idle channels that a session keeps.
+const SPARES_MAX: usize = 2;
+/// The largest of them; 1 MiB.
+const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Shortest piece that is appended behind others.
 const PIECE_BYTES_MIN: usize = 32;
 /// Ranges of received packets that are remembered.

@@ -135,6 +135,7 @@ impl Socket {
         let was_dormant = std::mem::replace(&mut peer.is_dormant, status.is_dormant);
         if status.is_dormant {
             peer.carrier.release();
+            peer.session.release();
             peer.is_unanswered |= !peer.is_up && peer.session.is_up();
             if !was_dormant {
                 // The peer did not answer a hello, perhaps because it carries no sockets.
