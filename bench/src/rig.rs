@@ -168,7 +168,8 @@ impl Rig {
 
     /// Adds a vsock port that remains unattached.
     pub fn idle_vsock(&self, cid: u32) {
-        let kind = PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None });
+        let kind =
+            PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None, processes: false });
         self.add(GROUP, &format!("v{cid}"), kind);
     }
 

@@ -91,7 +91,11 @@ pub fn net_spec(group: &Name, name: &Name, net: NetSpec) -> PortSpec {
 
 /// Returns the specification of a vsock port of `group`, as an operator requests it.
 pub fn vsock_spec(group: &Name, name: &Name, cid: u32) -> PortSpec {
-    spec(group, name, PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None }))
+    spec(
+        group,
+        name,
+        PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None, processes: false }),
+    )
 }
 
 fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {

@@ -2,11 +2,15 @@
 //!
 //! Two native vsock frontends in one thread are the guests, with a connection from CID 3 to CID 4;
 //! the rig's dispatcher, or vhost-device-vsock as the peer, forwards on the other core. Round trips
-//! are measured while both poll, and while both sleep. Rows across a link ([`crate::hosts`]) have
-//! two dispatchers, one on each core. Receive buffers have 4 KiB; the credit is 1 MiB, and across a
-//! link the daemon's grant, if that is less. A run without progress for 5 s fails. The content
-//! is not checked. Unix sockets and TCP of the host, `memcpy`, a cache line and an eventfd are
-//! further peers.
+//! are measured while both poll, and while both sleep. Receive buffers have 4 KiB; the credit is
+//! 1 MiB, and across a link the daemon's grant, if that is less. A run without progress for 5 s
+//! fails. The content is not checked. Unix sockets and TCP of the host, `memcpy`, a cache line and an
+//! eventfd are further peers.
+//!
+//! Rows across a link ([`crate::hosts`]) have two dispatchers, one on each core, and are compared with
+//! Ethernet through the same link, so their guests behave as those of its rows do. In a stream both
+//! guests are one thread on the core of the first dispatcher: the thread copies nothing, and yields
+//! the core without progress. In a round trip each guest is a thread on the core of its host.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -20,6 +24,7 @@ use crate::hosts::{self, Kind};
 use crate::peers::streams;
 use crate::peers::underlay::Ends;
 use crate::peers::vsock::{self, VhostDevice};
+use crate::pin::pin;
 use crate::rig::{Rig, vsock_options};
 use crate::row::{Against, Guest, Plan};
 use crate::rows::links;
@@ -207,6 +212,86 @@ fn half_trip<D>(
     Ok(since.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0)
 }
 
+/// As [`stream`], across a link, in Gbit/s: the guests copy no data, and leave the core to the
+/// dispatcher while nothing can be sent or received.
+fn linked_gbits(kind: Kind, write: usize, total: usize) -> Result<f64, String> {
+    let mut two = linked(kind, Ends::Apart)?;
+    let (mut sent, mut got, mut confirmed, mut credit) = (0_usize, 0_usize, 0_usize, 0_u32);
+    let mut room = Vec::new();
+    let (a, b, window) = (&mut two.a, &mut two.b, two.window);
+    let packet = header(3, 4, Op::Data, write as u32, 0);
+    let failed = |e: causeway_attach::native::NativeError| e.to_string();
+    let since = Instant::now();
+    let mut last = since;
+    while got < total {
+        let mut is_idle = true;
+        let outstanding = |sent: usize, credit| (sent as u32).wrapping_sub(credit) as usize;
+        while sent < total && outstanding(sent, credit) + write <= window {
+            if !a.queue_as_is(&packet).map_err(failed)? {
+                break;
+            }
+            sent += write;
+            is_idle = false;
+        }
+        if !is_idle {
+            a.flush().map_err(failed)?;
+        }
+        while let Some(packet) = b.discard().map_err(failed)? {
+            got += packet.len as usize;
+            is_idle = false;
+        }
+        if got - confirmed >= window / 4 {
+            confirmed = got;
+            send_packet(b, &header(4, 3, Op::CreditUpdate, 0, got as u32), &[])?;
+        }
+        while let Some(packet) = a.receive(&mut room).map_err(failed)? {
+            if packet.operation() == Some(Op::Reset) {
+                return Err("the connection was reset".into());
+            }
+            credit = packet.fwd_cnt;
+            is_idle = false;
+        }
+        if !is_idle {
+            b.flush().map_err(failed)?;
+            last = Instant::now();
+        } else if last.elapsed() > STUCK {
+            return Err(format!("the stream stalls after {got} bytes"));
+        } else {
+            std::thread::yield_now();
+        }
+    }
+    Ok(total as f64 * 8.0 / since.elapsed().as_secs_f64() / 1e9)
+}
+
+/// Round trips of 64 B across a link, asleep, with each guest on the core of its host, in
+/// microseconds.
+fn linked_round_us(kind: Kind, ends: Ends, rounds: u64) -> Result<f64, String> {
+    const LEN: u32 = 64;
+    let mut two = linked(kind, ends)?;
+    let (a, b, data) = (&mut two.a, &mut two.b, [1_u8; LEN as usize]);
+    let consumed = |round: u64| (round as u32).wrapping_mul(LEN);
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(move || {
+            pin(ends.core(1));
+            let mut room = Vec::new();
+            for round in 0..rounds {
+                whole(b, &mut room, true, LEN)?;
+                send_packet(b, &header(4, 3, Op::Data, LEN, consumed(round + 1)), &data)?;
+            }
+            Ok::<_, String>(())
+        });
+        pin(ends.core(0));
+        let (mut room, since) = (Vec::new(), Instant::now());
+        let asked = (0..rounds).try_for_each(|round| {
+            send_packet(a, &header(3, 4, Op::Data, LEN, consumed(round)), &data)?;
+            whole(a, &mut room, true, LEN)
+        });
+        let took = since.elapsed();
+        answers.join().map_err(|_| "a guest's thread panicked".to_owned())??;
+        asked.map(|()| took.as_secs_f64() * 1e6 / rounds as f64)
+    })
+}
+
 const POLLED: Duration = Duration::from_millis(100);
 const VHOST_DEVICE: &str = "vhost-device-vsock";
 
@@ -270,19 +355,17 @@ fn link_plans() -> Vec<Plan> {
     {
         let title = format!("Link {name}, socket stream, 64 KiB writes");
         let plan = Plan::new(title, "Gbit/s", Guest::Native, move |e| {
-            let total = e.rounds(1 << 29) as usize >> 16 << 16;
-            let gbits = || Ok(8.0 * stream(&mut linked(kind, Ends::Apart)?, 64 << 10, total)?);
-            e.each(gbits)
+            let total = e.rounds(1 << 31) as usize >> 16 << 16;
+            e.each(|| linked_gbits(kind, 64 << 10, total))
         });
         plans.push(
             plan.beside(SEGMENTS, move |e| links::gbits(e, kind))
                 .aim(Against::Peer(SEGMENTS), 0.8)
-                .note("The peer's segments have no TCP stack at either end."),
+                .note("Neither has a copy or a TCP stack in the guests."),
         );
         let title = format!("Link {name}, socket round trip of 64 B, parked");
         let plan = Plan::new(title, "us", Guest::Native, move |e| {
-            let pair = || linked(kind, Ends::Apart);
-            e.each(|| Ok(2.0 * half_trip(&mut pair()?, 64, e.rounds(5_000), true)?))
+            e.each(|| linked_round_us(kind, Ends::Apart, e.rounds(30_000)))
         });
         plans.push(
             plan.beside(FRAMES, move |e| hosts::parked_round_us(e, kind, Ends::Apart))

@@ -152,7 +152,11 @@ fn connects(rig: &Rig) -> Result<Work, String> {
     rig.group(OTHERS);
     let name = format!("v{CID}");
     let host_socket = Some(rig.socket("host"));
-    rig.add(OTHERS, &name, PortKind::of(VsockSpec { cid: CID, guest_cid: None, host_socket }));
+    rig.add(
+        OTHERS,
+        &name,
+        PortKind::of(VsockSpec { cid: CID, guest_cid: None, host_socket, processes: false }),
+    );
     let options = VsockOptions { ring_size: CONNECTS, ..VsockOptions::default() };
     let mut port = VsockPort::attach(&rig.socket(&name), options).map_err(failed)?;
     rig.wait_running(&name);

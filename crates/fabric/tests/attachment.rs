@@ -186,7 +186,12 @@ impl Bench {
             socket: "unused".into(),
             memory_max: None,
             access: Default::default(),
-            kind: PortKind::of(VsockSpec { cid: 3, guest_cid: None, host_socket: None }),
+            kind: PortKind::of(VsockSpec {
+                cid: 3,
+                guest_cid: None,
+                host_socket: None,
+                processes: false,
+            }),
         };
         shard.port_add(spec, false).unwrap();
         let (stream, _) = UnixStream::pair().unwrap();

@@ -292,7 +292,12 @@ fn with_ports(dir: &std::path::Path) -> Fabric {
             socket: dir.join(group),
             memory_max: None,
             access: Default::default(),
-            kind: PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None }),
+            kind: PortKind::of(VsockSpec {
+                cid,
+                guest_cid: None,
+                host_socket: None,
+                processes: false,
+            }),
         };
         fabric.handle().call(Command::PortAdd(spec)).unwrap();
     }
@@ -362,7 +367,12 @@ fn registration_deletes_a_port_of_which_a_controller_keeps_objects() {
         socket: path,
         memory_max: None,
         access: Default::default(),
-        kind: PortKind::of(VsockSpec { cid: 3, guest_cid: None, host_socket: None }),
+        kind: PortKind::of(VsockSpec {
+            cid: 3,
+            guest_cid: None,
+            host_socket: None,
+            processes: false,
+        }),
     };
     fabric.handle().call(Command::PortAdd(spec)).unwrap();
     let deleted = fabric.handle().call(Command::PortDel(name("a")));

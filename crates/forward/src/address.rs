@@ -33,6 +33,8 @@ pub enum SocketAddress {
     Vsock {
         /// The host socket.
         host_socket: PathBuf,
+        /// The CID of the guest, if the host socket is one for processes.
+        cid: Option<u32>,
         /// The port number in the guest.
         port: u32,
     },
@@ -60,24 +62,25 @@ impl SocketAddress {
                 Ok(Self::Tcp(all))
             }
             Address::Unix(path) => Ok(Self::Unix(path.clone())),
-            Address::Vsock { guest, port } => {
+            Address::Vsock { guest, cid, port } => {
                 let path = match address.port_name() {
                     None => Some(PathBuf::from(guest)),
                     Some(name) => host_socket(name),
                 };
                 let none = || ForwardError::HostSocket(format!("port {guest} has no host socket"));
-                Ok(Self::Vsock { host_socket: path.ok_or_else(none)?, port: *port })
+                Ok(Self::Vsock { host_socket: path.ok_or_else(none)?, cid: *cid, port: *port })
             }
         }
     }
 
     /// Returns the path of the Unix socket at which connections from this address arrive; `None`
-    /// for TCP. A guest's connection to port P of the host arrives at `<host socket>_P`.
+    /// for TCP, and for a guest that is named by its CID: it is a target only. A guest's connection to
+    /// port P of the host arrives at `<host socket>_P`.
     pub(crate) fn listening_path(&self) -> Option<PathBuf> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Vsock { cid: Some(_), .. } => None,
             Self::Unix(path) => Some(path.clone()),
-            Self::Vsock { host_socket, port } => {
+            Self::Vsock { host_socket, port, .. } => {
                 let mut path = host_socket.as_os_str().to_owned();
                 path.push(format!("_{port}"));
                 Some(path.into())
@@ -102,8 +105,10 @@ impl fmt::Display for SocketAddress {
                 None => write!(f, "tcp:"),
             },
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Vsock { host_socket, port } => {
-                write!(f, "vsock:{}:{port}", host_socket.display())
+            Self::Vsock { host_socket, cid, port } => {
+                write!(f, "vsock:")?;
+                cid.map_or(Ok(()), |cid| write!(f, "{cid}@"))?;
+                write!(f, "{}:{port}", host_socket.display())
             }
         }
     }
@@ -120,6 +125,10 @@ mod tests {
         let found = SocketAddress::resolve(&address, socket).unwrap();
         assert_eq!(found.listening_path().unwrap(), Path::new("/run/vm1.vsock_5000"));
         assert_eq!(found.connecting_path().unwrap(), Path::new("/run/vm1.vsock"));
+        let by_cid = SocketAddress::resolve(&"vsock:4@apps:22".parse().unwrap(), socket).unwrap();
+        assert_eq!(by_cid.to_string(), "vsock:4@/run/apps.vsock:22");
+        assert_eq!(by_cid.connecting_path().unwrap(), Path::new("/run/apps.vsock"));
+        assert!(by_cid.listening_path().is_none());
         let error = SocketAddress::resolve(&address, |_| None).unwrap_err().to_string();
         assert!(error.contains("vm1 has no host socket"), "{error}");
     }

@@ -11,7 +11,8 @@
 //! is tried only after an error. While the queue of a Unix socket is full, the attempt connects
 //! again every [`RETRY_TIME`] (50 ms).
 //!
-//! The handshake is one line in each direction: `CONNECT <port>`, and `OK <number>`, or
+//! The handshake is one line in each direction: `CONNECT <port>`, or `CONNECT <CID>:<port>` at the
+//! host socket of a port for processes, and `OK <number>`, or
 //! `ERR <reason>` for a refusal. Another line, [`ANSWER_BYTES_MAX`] (256) bytes without an end of
 //! line, the end of the stream and a reset are refusals too. The guest's data may follow the answer
 //! in the same packet, and is kept. The module moves no data after the connection is open.
@@ -175,11 +176,12 @@ impl Dial {
             self.state = DialState::Connecting(fd);
             return Ok(DialOutcome::Wait(None));
         }
-        let SocketAddress::Vsock { port, .. } = to else {
-            return Ok(DialOutcome::Connected(fd, Vec::new()));
-        };
         // The send buffer is empty: it has room for a line.
-        let line = format!("CONNECT {port}\n");
+        let line = match to {
+            SocketAddress::Vsock { cid: None, port, .. } => format!("CONNECT {port}\n"),
+            SocketAddress::Vsock { cid: Some(cid), port, .. } => format!("CONNECT {cid}:{port}\n"),
+            _ => return Ok(DialOutcome::Connected(fd, Vec::new())),
+        };
         match rustix::net::send(&fd, line.as_bytes(), SendFlags::NOSIGNAL) {
             Ok(sent) if sent == line.len() => self.read_answer(to, fd, Vec::new()),
             Ok(_) => Err(refused(to, &[])),

@@ -21,8 +21,8 @@ use crate::limits::{FORWARD_CONNECTIONS_DEFAULT, FORWARD_CONNECTIONS_MAX};
 use crate::schema::{self, DefaultValue, Problem, ValueType, table, text};
 use crate::{Name, SpecError};
 
-/// A source or target as an operator writes it: `tcp:HOST:PORT`, `unix:PATH`, `vsock:NAME:PORT` or
-/// `vsock:/PATH:PORT`.
+/// A source or target as an operator writes it: `tcp:HOST:PORT`, `unix:PATH`, `vsock:NAME:PORT`,
+/// `vsock:/PATH:PORT`, or as a target `vsock:CID@NAME:PORT` or `vsock:CID@/PATH:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ForwardAddress {
@@ -35,6 +35,8 @@ pub enum ForwardAddress {
         /// The name of a port of causewayd or of a VM with one socket device, or the path of the
         /// port's host socket: a text with a `/`.
         guest: String,
+        /// The CID of a guest of the group, if the port is one for processes.
+        cid: Option<u32>,
         /// The port number in the guest, at most 4294967294.
         port: u32,
     },
@@ -46,7 +48,8 @@ impl FromStr for ForwardAddress {
         let wrong = |why: &str| {
             SpecError(format!(
                 "{text:?}: {why}; expected tcp:HOST:PORT, unix:PATH, vsock:NAME:PORT (a port of \
-                 causewayd, or a VM), or vsock:/PATH:PORT (its host socket)"
+                 causewayd, or a VM), vsock:/PATH:PORT (its host socket), or vsock:CID@NAME:PORT (a \
+                 guest by its CID, through a port for processes)"
             ))
         };
         let (kind, rest) = text.split_once(':').ok_or_else(|| wrong("it has no kind"))?;
@@ -67,16 +70,27 @@ impl FromStr for ForwardAddress {
                     let port = port.parse().ok().filter(|port| *port != u32::MAX);
                     let port =
                         port.ok_or_else(|| wrong("the port is no number below 4294967295"))?;
+                    let (cid, guest) = split_cid(guest);
                     if !guest.contains('/') {
                         guest.parse::<Name>()?;
                     }
-                    Ok(Self::Vsock { guest: guest.to_owned(), port })
+                    Ok(Self::Vsock { guest: guest.to_owned(), cid, port })
                 }
                 _ => Err(wrong("it has no guest, or no port")),
             },
             _ => Err(wrong("the kind is unknown")),
         }
     }
+}
+
+/// Splits `CID@NAME` into both. Of any other text, all is the name or the path of the host socket.
+fn split_cid(text: &str) -> (Option<u32>, &str) {
+    let split = text.split_once('@').and_then(|(cid, guest)| {
+        let is_number = cid.bytes().all(|byte| byte.is_ascii_digit());
+        let cid = cid.parse().ok().filter(|cid| is_number && *cid != u32::MAX)?;
+        (!guest.is_empty()).then_some((Some(cid), guest))
+    });
+    split.unwrap_or((None, text))
 }
 
 impl TryFrom<String> for ForwardAddress {
@@ -97,7 +111,8 @@ impl fmt::Display for ForwardAddress {
         match self {
             Self::Tcp(at) => write!(f, "tcp:{at}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Vsock { guest, port } => write!(f, "vsock:{guest}:{port}"),
+            Self::Vsock { guest, cid: None, port } => write!(f, "vsock:{guest}:{port}"),
+            Self::Vsock { guest, cid: Some(cid), port } => write!(f, "vsock:{cid}@{guest}:{port}"),
         }
     }
 }
@@ -109,6 +124,11 @@ impl ForwardAddress {
             Self::Vsock { guest, .. } if !guest.contains('/') => Some(guest),
             _ => None,
         }
+    }
+
+    /// Returns whether the address names a guest by its CID, which a target does only.
+    pub fn has_cid(&self) -> bool {
+        matches!(self, Self::Vsock { cid: Some(_), .. })
     }
 
     /// Returns whether the address names no file relative to a working directory.
@@ -153,8 +173,11 @@ impl ForwardSpec {
         let spec: Self = schema::read_filled(FORWARD_FIELDS, values)?;
         let ends = [("from", &spec.from), ("to", &spec.to)];
         let relative = ends.into_iter().filter(|(_, address)| !address.is_absolute());
-        let problems: Vec<_> =
+        let mut problems: Vec<_> =
             relative.map(|(key, _)| Problem::wrong(key, "expected an absolute path")).collect();
+        if spec.from.has_cid() {
+            problems.push(Problem::wrong("from", "expected no CID: a target has one"));
+        }
         if problems.is_empty() { Ok(spec) } else { Err(problems) }
     }
 }
@@ -169,13 +192,19 @@ mod tests {
         assert_eq!(of("tcp:[::1]:22").unwrap(), ForwardAddress::Tcp("[::1]:22".into()));
         let unix = ForwardAddress::Unix("/run/x:y.sock".into());
         assert_eq!(of("unix:/run/x:y.sock").unwrap(), unix);
-        let vsock = |guest: &str, port| ForwardAddress::Vsock { guest: guest.into(), port };
+        let vsock =
+            |guest: &str, port| ForwardAddress::Vsock { guest: guest.into(), cid: None, port };
         assert_eq!(of("vsock:vm1:22").unwrap(), vsock("vm1", 22));
         assert_eq!(of("vsock:/run/a:b.vsock:4294967294").unwrap().port_name(), None);
         assert_eq!(of("vsock:vm1:22").unwrap().port_name(), Some("vm1"));
-        for text in ["tcp:host:0", "unix:/a b", "vsock:vm1:22", "vsock:/run/vm1.vsock:22"] {
+        let texts = ["tcp:host:0", "unix:/a b", "vsock:vm1:22", "vsock:/run/vm1.vsock:22"];
+        for text in texts.into_iter().chain(["vsock:4@apps:22", "vsock:4@/run/apps.vsock:22"]) {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
+        let by_cid = of("vsock:4@apps:22").unwrap();
+        assert_eq!((by_cid.port_name(), by_cid.has_cid()), (Some("apps"), true));
+        // A path may have the character too.
+        assert!(!of("vsock:/run/vm@1.vsock:22").unwrap().has_cid());
         for bad in [
             "",
             "tcp",
@@ -191,6 +220,7 @@ mod tests {
             "vsock:vm1:4294967295",
             "vsock:vm1:-1",
             "vsock:vm1:x",
+            "vsock:4@:22",
             "udp:host:1",
         ] {
             let error = of(bad).unwrap_err().to_string();
@@ -211,6 +241,8 @@ mod tests {
         assert_eq!(schema::values(&spec)["to"], "vsock:vm1:22");
         let error = read(table("unix:x.sock", "vsock:./vm1.vsock:22")).unwrap_err();
         assert_eq!(error.matches("expected an absolute path").count(), 2, "{error}");
+        let error = read(table("vsock:4@vm1:22", "tcp:127.0.0.1:2222")).unwrap_err();
+        assert!(error.contains("expected no CID"), "{error}");
         let mut many = table("tcp:127.0.0.1:2222", "vsock:vm1:22");
         many["connections_max"] = 1025.into();
         assert!(read(many).unwrap_err().contains("from 1 to 1024"));

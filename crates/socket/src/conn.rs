@@ -13,7 +13,7 @@
 //! checks [`Conn::expires_ns`], and an answer clears it. A breach does not end the connection by
 //! itself; the caller resets
 //! it. Waiting data is bounded by the receiver's credit and by `crate::stall`. Both sides may be
-//! guests, or one a process; two processes cannot be connected. A late reset of an earlier
+//! guests, or one a process, or at a peer; two processes cannot be connected. A late reset of an earlier
 //! connection with the same addresses is not recognized.
 
 use std::collections::VecDeque;
@@ -248,6 +248,15 @@ impl Side {
             self.signals |= Signals::CREDIT_REQUEST;
         }
         due
+    }
+
+    /// Returns the port whose CID the side has, or `None` if it is at a peer, or the host (CID 2).
+    pub fn owner(&self) -> Option<PortId> {
+        match &self.party {
+            Party::Guest(id) => Some(*id),
+            Party::Host(end) => end.owner,
+            Party::Remote(_) => None,
+        }
     }
 
     /// Returns the port of the side, or `None` if it is a process or at a peer.

@@ -150,7 +150,7 @@ fn fits(view: &ConnectionView, filter: &List) -> bool {
 /// Returns the view of a connection; `None` if its guests' ports are gone.
 fn view(conn: &Conn, ports: &Ports, peers: &Peers, now_ns: u64) -> Option<ConnectionView> {
     let sides = [Role::Caller, Role::Callee].map(|role| conn.side(role));
-    let guest = sides.iter().find_map(|side| side.guest())?;
+    let owner = sides.iter().find_map(|side| side.owner())?;
     let state = match conn.phase {
         Phase::Requested => ConnectionState::Requested,
         Phase::Open if sides.iter().any(|side| side.shut != 0 || side.is_gone) => {
@@ -159,7 +159,7 @@ fn view(conn: &Conn, ports: &Ports, peers: &Peers, now_ns: u64) -> Option<Connec
         Phase::Open => ConnectionState::Open,
     };
     Some(ConnectionView {
-        group: ports.get(guest)?.spec.group.clone(),
+        group: ports.get(owner)?.spec.group.clone(),
         kind: match conn.kind {
             Type::Stream => "stream",
             Type::Seqpacket => "seqpacket",
@@ -176,10 +176,9 @@ fn view(conn: &Conn, ports: &Ports, peers: &Peers, now_ns: u64) -> Option<Connec
 fn end(conn: &Conn, ports: &Ports, peers: &Peers, role: Role) -> ConnectionEnd {
     let side = conn.side(role);
     let name = |id| ports.get(id).map(|port| port.spec.name.clone());
-    let (port, link): (Option<Name>, _) = match side.party {
-        Party::Guest(id) => (name(id), None),
+    let (port, link): (Option<Name>, _) = match &side.party {
         Party::Remote(end) => (None, peers.name_of(end.link).cloned()),
-        Party::Host(_) => (None, None),
+        Party::Guest(_) | Party::Host(_) => (side.owner().and_then(name), None),
     };
     ConnectionEnd {
         port,

@@ -233,7 +233,8 @@ fn port_of<'a>(control: &'a Control<'_>, name: &Name) -> Option<&'a PortSpec> {
 
 /// Returns an address with the host socket of its port, if it names a port or a VM.
 fn resolved(control: &Control<'_>, address: &ForwardAddress) -> Result<String, String> {
-    let (Some(port), ForwardAddress::Vsock { port: number, .. }) = (address.port_name(), address)
+    let (Some(port), ForwardAddress::Vsock { cid, port: number, .. }) =
+        (address.port_name(), address)
     else {
         return Ok(address.to_string());
     };
@@ -250,5 +251,16 @@ fn resolved(control: &Control<'_>, address: &ForwardAddress) -> Result<String, S
              the key"
         )
     })?;
-    Ok(format!("vsock:{}:{number}", path.display()))
+    match (options.processes, cid) {
+        (true, None) => Err(format!(
+            "port {port_name} is one for processes, and has no guest: name a guest by its CID, as \
+             vsock:CID@{port_name}:{number}"
+        )),
+        (false, Some(cid)) => Err(format!(
+            "port {port_name} is not one for processes, so CID {cid} is not reached through it: add a \
+             port of kind vsock with the key processes"
+        )),
+        (false, None) => Ok(format!("vsock:{}:{number}", path.display())),
+        (true, Some(cid)) => Ok(format!("vsock:{cid}@{}:{number}", path.display())),
+    }
 }

@@ -25,8 +25,12 @@
 //! the guest gets a shutdown; if its socket fails, or waking it repeatedly takes too long, both
 //! sides lose the connection, and the guest gets a reset. A process cannot send file descriptors,
 //! and its connections end with the daemon.
+//!
+//! A port for processes (`processes`) has no guest: its CID is that of the processes at its host
+//! socket, which connect to guests of the group by `CONNECT <CID>:<port>` ([`processes`]).
 
 mod listeners;
+mod processes;
 mod tokens;
 
 use std::collections::VecDeque;
@@ -77,6 +81,15 @@ pub struct HostListeners {
     next_port: u32,
 }
 
+impl HostListeners {
+    /// Returns the next source port to try, in rotation.
+    fn next_port(&mut self) -> u32 {
+        let own = self.next_port;
+        self.next_port = if own < HOST_PORT_LAST { own.saturating_add(1) } else { HOST_PORT_FIRST };
+        own
+    }
+}
+
 /// A listener of one socket type.
 #[derive(Debug)]
 struct WatchedListener {
@@ -95,6 +108,8 @@ pub struct HostEnd {
     _watch: ServiceWatch,
     /// Index of the connection in [`HostTokens`].
     token: u32,
+    /// The port whose CID the process has; `None`: the process has CID 2.
+    pub(crate) owner: Option<PortId>,
     /// Stream or messages.
     kind: Type,
     /// Bytes for which the process has no room, bounded by the advertised credit. Each message
@@ -209,15 +224,21 @@ impl Socket {
             }
             return refuse(&mut stream, "a rule rejects the connection");
         }
-        let Some(caller) = self.host_side(cx, stream, own, kind) else { return };
+        let Some(caller) = self.host_side(cx, stream, (None, own), kind) else { return };
         let token = host_token(&caller);
         let callee = Side::new(Party::Guest(to), cid, port);
-        let conn = Conn::new(kind, caller, callee);
-        match self.open_connection(cx, conn) {
+        let opened = self.open_connection(cx, Conn::new(kind, caller, callee));
+        self.note_opened(to, token, opened);
+    }
+
+    /// Notes the connection that a process of the host socket of `port` opened, or counts the
+    /// refusal.
+    fn note_opened(&mut self, port: PortId, token: u32, opened: Result<ConnId, Refusal>) {
+        match opened {
             Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
             Err(_) => {
                 self.tokens.release(token);
-                if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                if let Some(socket_port) = self.socket_ports.get_mut(port) {
                     bump(&mut socket_port.counters.refused_limit);
                 }
             }
@@ -228,10 +249,7 @@ impl Socket {
     /// connection of the two uses. `None`: all are in use.
     fn next_host_port(&mut self, to: PortId, cid: u32, port: u32) -> Option<u32> {
         for _ in HOST_PORT_FIRST..=HOST_PORT_LAST {
-            let host_listeners = self.socket_ports.get_mut(to)?.host_listeners.as_mut()?;
-            let own = host_listeners.next_port;
-            host_listeners.next_port =
-                if own < HOST_PORT_LAST { own.saturating_add(1) } else { HOST_PORT_FIRST };
+            let own = self.socket_ports.get_mut(to)?.host_listeners.as_mut()?.next_port();
             let key = ConnKey { port: to, peer_cid: CID_HOST, local_port: port, peer_port: own };
             if self.table.find(key).is_none() {
                 return Some(own);
@@ -288,7 +306,7 @@ impl Socket {
             ));
             Refusal::Type
         })?;
-        let callee = self.host_side(cx, stream, port, kind).ok_or(Refusal::Limit)?;
+        let callee = self.host_side(cx, stream, (None, port), kind).ok_or(Refusal::Limit)?;
         let token = host_token(&callee);
         let mut conn = Conn::new(kind, caller, callee);
         (conn.phase, conn.opened_ns) = (Phase::Open, cx.now_ns);
@@ -306,15 +324,19 @@ impl Socket {
         }
     }
 
-    /// Makes the side of a process: watches its socket, and sets the credit that is advertised to
-    /// the guest. `None`: the host has no descriptor.
+    /// Makes the side of a process, with the CID of `owner`, or CID 2: watches its socket, and sets the
+    /// credit that is advertised to the guest. `None`: the host has no descriptor.
     fn host_side(
         &mut self,
         cx: &mut Context<'_>,
         stream: HostStream,
-        port: u32,
+        (owner, port): (Option<PortId>, u32),
         kind: Type,
     ) -> Option<Side> {
+        let cid = match owner {
+            Some(owner) => self.socket_ports.get(owner)?.cid,
+            None => CID_HOST,
+        };
         let token = self.tokens.reserve();
         let Ok(watch) = cx.watch(std::os::fd::AsFd::as_fd(&stream), token) else {
             self.tokens.release(token);
@@ -324,6 +346,7 @@ impl Socket {
             stream,
             _watch: watch,
             token,
+            owner,
             kind,
             out: VecDeque::new(),
             partial: Vec::new(),
@@ -335,7 +358,7 @@ impl Socket {
             has_finished: false,
             must_close: false,
         };
-        let mut side = Side::new(Party::Host(Box::new(end)), CID_HOST, port);
+        let mut side = Side::new(Party::Host(Box::new(end)), cid, port);
         side.credit.advertise(buffer_of(kind), 0).ok()?;
         Some(side)
     }
@@ -593,12 +616,16 @@ impl Socket {
     pub(crate) fn drop_host(&mut self, mut conn: Conn) {
         let is_requested = conn.phase == Phase::Requested;
         let number = conn.side(Role::Callee).port;
+        let is_remote = matches!(conn.side(Role::Callee).party, Party::Remote(_));
         if let Party::Host(end) = &mut conn.side_mut(Role::Caller).party
             && is_requested
         {
-            let reason = format!(
+            let mut reason = format!(
                 "no program listens at port {number} of the guest, or the guest did not answer"
             );
+            if is_remote {
+                reason.push_str(", or a rule of its host rejects the connection");
+            }
             refuse(&mut end.stream, &reason);
         }
         for role in [Role::Caller, Role::Callee] {

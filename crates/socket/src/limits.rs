@@ -202,5 +202,8 @@ pub const SOCKET_LINKS_MAX: usize = 1024;
 /// Pause before the next hello to a peer that did not answer until its link went dormant; 10 min. A
 /// newly attached guest ends it.
 pub const DORMANT_HELLO_NS: u64 = 600_000_000_000;
+/// Reads from a process for a peer, of at most 4 KiB each, before others are served. The rest waits
+/// for the next tick.
+pub const PROCESS_READS_PER_TURN: usize = 16;
 /// Datagrams to a peer in a turn. The rest waits for the next turn.
 pub const DATAGRAMS_PER_TURN: usize = 256;

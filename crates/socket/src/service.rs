@@ -153,7 +153,10 @@ impl Socket {
                 self.schedule_port(cx, to);
             }
             Party::Host(_) => self.signal_host(cx, id, role),
-            Party::Remote(_) => self.signal_peer(id, role),
+            Party::Remote(_) => {
+                self.signal_peer(id, role);
+                self.read_from_process(cx, id);
+            }
         }
     }
 
@@ -217,6 +220,9 @@ impl Socket {
             self.close_of(cx, id, role);
         }
         let Some(mut conn) = self.table.remove(id) else { return };
+        let has_process = [Role::Caller, Role::Callee]
+            .map(|role| matches!(conn.side(role).party, Party::Host(_)));
+        let has_process = has_process.contains(&true);
         for role in [Role::Caller, Role::Callee] {
             let waiting = std::mem::take(&mut conn.side_mut(role).pending);
             let header = conn.header(role, Op::Reset, 0, 0);
@@ -225,11 +231,12 @@ impl Socket {
             if let Party::Remote(end) = side.party {
                 self.peers.close(end, resets(role));
             }
-            if let Some(socket_port) = to.and_then(|to| self.socket_ports.get_mut(to)) {
+            if let Some(socket_port) = side.owner().and_then(|id| self.socket_ports.get_mut(id)) {
                 socket_port.connections = socket_port.connections.saturating_sub(1);
-                if matches!(conn.side(role.other()).party, Party::Host(_)) {
-                    socket_port.host_connections = socket_port.host_connections.saturating_sub(1);
-                }
+                socket_port.host_connections =
+                    socket_port.host_connections.saturating_sub(usize::from(has_process));
+            }
+            if let Some(socket_port) = to.and_then(|to| self.socket_ports.get_mut(to)) {
                 if side.is_queued {
                     socket_port.forget_ready(|other| self.table.get(other).is_some());
                 }
@@ -307,6 +314,11 @@ impl Service for Socket {
         Model { ring_size_max: RING_SIZE_MAX, ..model }
     }
 
+    /// No frontend attaches to a port for processes.
+    fn opens_socket(&self, spec: &PortSpec) -> bool {
+        spec.kind.get::<VsockSpec>().is_some_and(|vsock| vsock.processes)
+    }
+
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
         let Some(added) = cx.ports.get(port) else { return Ok(()) };
         let Some(vsock) = added.spec.kind.get::<VsockSpec>() else { return Ok(()) };
@@ -321,19 +333,26 @@ impl Service for Socket {
         }
         let socket = added.spec.socket.clone();
         let mut socket_port = SocketPort::new(port, group, &vsock);
-        socket_port.ledger = Ledger::of(&socket).map_err(|error| {
-            CommandError::Host(format!("cannot open the ledger of {}: {error}", socket.display()))
-        })?;
+        if !vsock.processes {
+            socket_port.ledger = Ledger::of(&socket).map_err(|error| {
+                let socket = socket.display();
+                CommandError::Host(format!("cannot open the ledger of {socket}: {error}"))
+            })?;
+        }
         if let Some(path) = &vsock.host_socket {
             socket_port.host_listeners = Some(self.open_listeners(cx, port, path)?);
         }
         self.socket_ports.insert(socket_port);
         self.directory.insert((group, vsock.cid), port);
+        self.peers.set_now(cx.now_ns);
+        self.claim_cid(cx, port);
         Ok(())
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
         self.peers.set_now(cx.now_ns);
+        // Those of a guest have ended with its frontend.
+        self.end_all_of(cx, port);
         self.withdraw_cid(port);
         if let Some(mut socket_port) = self.socket_ports.remove(port) {
             socket_port.captures.close();
@@ -348,6 +367,7 @@ impl Service for Socket {
         for socket_port in self.socket_ports.iter_mut() {
             socket_port.stalls.forget(port);
         }
+        self.deliver_scheduled(cx);
     }
 
     fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {

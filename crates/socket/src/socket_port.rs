@@ -58,6 +58,8 @@ pub struct SocketPort {
     pub cid: u32,
     /// The same, and the CID that the guest has.
     pub guest_cid: GuestCid,
+    /// Host processes have the CID, and no guest.
+    pub is_for_processes: bool,
     /// Connections with deliveries for this port; some may have ended since.
     pub ready: VecDeque<(ConnId, Role)>,
     /// Upper bound of ended connections in `ready`.
@@ -113,6 +115,7 @@ impl SocketPort {
             group,
             cid: spec.cid,
             guest_cid: GuestCid::of(spec),
+            is_for_processes: spec.processes,
             ready: VecDeque::new(),
             ended: 0,
             resets: VecDeque::new(),
@@ -135,6 +138,12 @@ impl SocketPort {
             counters: Counters::default(),
             captures: PortCaptures::default(),
         }
+    }
+
+    /// Counts data of a process.
+    pub fn count_sent(&mut self, bytes: u32) {
+        bump(&mut self.counters.transmit_packets);
+        add(&mut self.counters.transmit_bytes, u64::from(bytes));
     }
 
     /// Counts a data packet of `bytes` in a receive buffer.

@@ -1,7 +1,8 @@
 //! The connections of a shard, found by the addresses of a packet.
 //!
 //! `crate::transmit` looks up each packet of a guest by its [`ConnKey`]; the same connection has a
-//! key for each guest. A process has no key: its connection is found by the token of its socket.
+//! key for each guest. The connection of a process is found by the token of its socket; it has a key
+//! if the process has the CID of a port, which keeps its addresses unique, and none as CID 2.
 //! Deliveries, stalls, expiries and lists keep a [`ConnId`], which is stable, and becomes stale
 //! when its connection is removed; look-ups then return `None`.
 //!
@@ -104,11 +105,11 @@ pub struct ConnTable {
     counts: Keyed<ConnKey, u32>,
 }
 
-/// Returns the keys of a connection's guests.
+/// Returns the keys of a connection's sides at ports.
 fn keys_of(conn: &Conn) -> impl Iterator<Item = (ConnKey, Role)> {
     [Role::Caller, Role::Callee].into_iter().filter_map(move |role| {
         let (own, peer) = (conn.side(role), conn.side(role.other()));
-        let port = own.guest()?;
+        let port = own.owner()?;
         let key = ConnKey { port, peer_cid: peer.cid, local_port: own.port, peer_port: peer.port };
         Some((key, role))
     })
@@ -265,7 +266,7 @@ impl ConnTable {
     pub fn of_port(&self, port: PortId) -> impl Iterator<Item = (ConnId, Role)> {
         let of = self.by_port.of(port.slot()).iter().copied();
         of.filter(move |(id, role)| {
-            self.get(*id).is_some_and(|conn| conn.side(*role).guest() == Some(port))
+            self.get(*id).is_some_and(|conn| conn.side(*role).owner() == Some(port))
         })
     }
 }

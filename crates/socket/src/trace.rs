@@ -33,6 +33,8 @@ struct TraceCaller {
     group: GroupId,
     /// CID of the caller.
     cid: u32,
+    /// The caller is a process with the CID of a port.
+    is_process: bool,
     /// First step of the trace.
     text: String,
 }
@@ -53,12 +55,17 @@ fn caller(
         if let Some(guest) = vsock.guest_cid {
             text.push_str(&format!("; its guest has CID {guest}, exchanged with it"));
         }
-        return Ok(TraceCaller { group: port.group, cid: vsock.cid, text });
+        if vsock.processes {
+            text.push_str(", for host processes at its host socket");
+        }
+        let is_process = vsock.processes;
+        return Ok(TraceCaller { group: port.group, cid: vsock.cid, is_process, text });
     }
     let wanted = || CommandError::Invalid("a connect from the host needs a group".into());
     let name = group.ok_or_else(wanted)?;
     let group = ports.group(name).ok_or_else(|| missing("group", name))?;
-    Ok(TraceCaller { group, cid: CID_HOST, text: format!("the host, towards group {name}") })
+    let text = format!("the host, towards group {name}");
+    Ok(TraceCaller { group, cid: CID_HOST, is_process: false, text })
 }
 
 /// Answers a connect query; `None` for other queries.
@@ -121,6 +128,10 @@ fn decide(
         return None;
     }
     let port_of = |cid: u32| directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id));
+    if cid == CID_HOST && caller.is_process {
+        steps.push("CID 2 is the host, which processes do not reach through a port".into());
+        return None;
+    }
     if cid == CID_HOST {
         return decide_host(port_of(caller.cid)?, port, kind, steps);
     }
@@ -129,7 +140,7 @@ fn decide(
     if let Some((_, link)) = peers.find(cid)
         && target.as_ref().is_none_or(|port| !is_running(port))
     {
-        return decide_remote(caller, (cid, port), link, steps);
+        return decide_remote(caller, (cid, port, kind), link, steps);
     }
     let Some(target) = target else {
         steps.push(format!("no port of group {group} has CID {cid}; no traffic crosses groups"));
@@ -170,14 +181,21 @@ fn decide_host(own: &Port, port: u32, kind: SocketKind, steps: &mut Vec<String>)
 /// Decides a connect to a guest of the peer behind `link`.
 fn decide_remote(
     caller: &TraceCaller,
-    (cid, port): (u32, u32),
+    (cid, port, kind): (u32, u32, SocketKind),
     link: &Name,
     steps: &mut Vec<String>,
 ) -> Option<String> {
     if caller.cid == CID_HOST {
         steps.push(format!(
-            "CID {cid} is at the peer of link {link}; processes of this host reach guests of this \
-             host only"
+            "CID {cid} is at the peer of link {link}; processes of this host reach it by the host \
+             socket of a port with the key processes"
+        ));
+        return None;
+    }
+    if caller.is_process && kind == SocketKind::Seqpacket {
+        steps.push(format!(
+            "CID {cid} is at the peer of link {link}; messages of processes reach guests of this host \
+             only"
         ));
         return None;
     }
@@ -199,6 +217,10 @@ fn decide_guest(
     steps: &mut Vec<String>,
 ) -> Option<String> {
     let name = target.spec.name.to_string();
+    if target.spec.kind.get::<VsockSpec>().is_some_and(|vsock| vsock.processes) {
+        steps.push(format!("port {name} has CID {cid}, for host processes, which only connect"));
+        return None;
+    }
     let has_host_socket = target.spec.kind.sockets().next().is_some();
     if caller.cid == CID_HOST && !has_host_socket {
         steps.push(format!("port {name} has CID {cid}, but no host_socket to connect by"));

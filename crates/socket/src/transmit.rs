@@ -491,7 +491,7 @@ impl Socket {
         let target = target.filter(|(_, port)| port.is_running(0) && port.is_running(1));
         let Some((to, target)) = target else {
             let (link, _) = self.peers.find(cid).ok_or(Refusal::Unknown)?;
-            return self.connect_to_peer(cx, caller, (link, cid, header.dst_port), kind);
+            return self.connect_to_peer(cx, caller, (link, cid, header.dst_port), kind).map(drop);
         };
         if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
             return Err(Refusal::Type);
@@ -515,22 +515,22 @@ impl Socket {
         Ok(id)
     }
 
-    /// Adds a connection, if its guests are within their quotas.
+    /// Adds a connection, if its ports are within their quotas. A port for processes has no ledger.
     pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
-        let guests = [conn.side(Role::Caller).guest(), conn.side(Role::Callee).guest()];
+        let owners = [conn.side(Role::Caller).owner(), conn.side(Role::Callee).owner()];
         let is_host = |role| matches!(conn.side(role).party, Party::Host(_));
         let host = is_host(Role::Caller) || is_host(Role::Callee);
         let full = |socket_port: &SocketPort| {
             socket_port.connections >= CONNECTIONS_PER_PORT_MAX
                 || (host && self.host_full(socket_port))
         };
-        if guests.iter().flatten().any(|&id| self.socket_ports.get(id).is_none_or(full)) {
+        if owners.iter().flatten().any(|&id| self.socket_ports.get(id).is_none_or(full)) {
             return Err(Refusal::Limit);
         }
         let opens = [Role::Caller, Role::Callee].map(|role| conn.open_connection_of(role));
         let id = self.table.insert(conn).ok_or(Refusal::Limit)?;
-        for (guest, open) in guests.into_iter().zip(opens) {
-            if let Some(socket_port) = guest.and_then(|guest| self.socket_ports.get_mut(guest)) {
+        for (owner, open) in owners.into_iter().zip(opens) {
+            if let Some(socket_port) = owner.and_then(|owner| self.socket_ports.get_mut(owner)) {
                 if let Some(ledger) = &mut socket_port.ledger {
                     ledger.record(id, open);
                 }

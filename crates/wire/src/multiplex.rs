@@ -162,6 +162,14 @@ pub struct Piece<'a> {
 }
 
 impl Piece<'_> {
+    /// Returns the channel of the piece that begins at `frames`, of which the bytes may be elsewhere;
+    /// `None` if no whole header of a piece is there.
+    pub fn channel_at(frames: &[u8]) -> Option<u32> {
+        let header = frames.first_chunk::<PIECE_LEN>()?;
+        let [PIECE | LAST_PIECE, a, b, c, d, ..] = *header else { return None };
+        Some(u32::from_be_bytes([a, b, c, d]))
+    }
+
     /// Encodes the header of a piece of `len` bytes.
     pub fn header(channel: u32, offset: u32, last: bool, len: u16) -> [u8; PIECE_LEN] {
         let mut bytes = [0; PIECE_LEN];
@@ -388,6 +396,13 @@ mod tests {
             assert!(matches!(Frame::next(&mut frames), Err(Error::Truncated(_))));
         }
         assert_eq!(Frame::next(&mut &[7_u8, 0][..]), Err(Error::Frame(7)));
+    }
+
+    #[test]
+    fn multiplex_channel_of_a_piece_is_known_without_its_bytes() {
+        let header = Piece::header(0x0102_0304, 5, true, 1000);
+        assert_eq!(Piece::channel_at(&header), Some(0x0102_0304));
+        assert_eq!((Piece::channel_at(&header[..10]), Piece::channel_at(&[ACK; 20])), (None, None));
     }
 
     proptest! {

@@ -243,6 +243,28 @@ impl DriverQueue {
         self.add_chain(map, self.slot(head), len.min(self.slot_bytes), piece)
     }
 
+    /// As [`Self::send_as_is`], with `len` bytes behind `head`, which is written.
+    ///
+    /// # Errors
+    /// `head` and `len` are longer than a buffer, or the ring is broken.
+    #[inline]
+    pub(super) fn send_headed_as_is(
+        &mut self,
+        map: &Map,
+        head: &[u8],
+        len: u32,
+        piece: Option<u32>,
+    ) -> Result<bool, NativeError> {
+        let (len, room) = (head.len().saturating_add(len as usize), self.slot_bytes());
+        if len > room {
+            return Err(NativeError::Long { len, room });
+        }
+        let Some(free) = self.next_free_head()? else { return Ok(false) };
+        let start = self.slot(free);
+        map.write(start, head)?;
+        self.add_chain(map, start, u32::try_from(len).unwrap_or(u32::MAX), piece)
+    }
+
     /// As [`Self::send_as_is`], for as many buffers as there is room for, at most `most`, each in
     /// one descriptor. Returns their number.
     pub(super) fn send_each_as_is(&mut self, len: u32, most: u16) -> Result<u16, DriverError> {

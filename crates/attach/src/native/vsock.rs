@@ -146,6 +146,18 @@ impl VsockPort {
         lane.send(map, &[&header.emit(), data], piece)
     }
 
+    /// As [`Self::queue`], with the bytes that its buffers have already as the `header.len` bytes of
+    /// payload. For sources that are not to spend time on the copy.
+    ///
+    /// # Errors
+    /// Returns an error if the packet is too long or the ring is broken.
+    #[inline]
+    pub fn queue_as_is(&mut self, header: &Header) -> Result<bool, NativeError> {
+        let piece = self.options.descriptor_bytes;
+        let (map, lane) = self.frontend.driver_queue(SEND)?;
+        lane.send_headed_as_is(map, &header.emit(), header.len, piece)
+    }
+
     /// Publishes all queued packets to the backend.
     ///
     /// # Errors
@@ -187,6 +199,27 @@ impl VsockPort {
             }
         }
         data.clear();
+        Ok(None)
+    }
+
+    /// As [`Self::receive`], without the payload. For sinks.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
+    #[inline]
+    pub fn discard(&mut self) -> Result<Option<Header>, NativeError> {
+        let (map, lane) = self.frontend.driver_queue(RECEIVE)?;
+        while let Some((head, written)) = lane.next_written()? {
+            let mut bytes = [0; HEADER_LEN];
+            let is_whole = written as usize >= HEADER_LEN;
+            if is_whole {
+                lane.read(map, head, 0, &mut bytes)?;
+            }
+            lane.give_back(head)?;
+            if is_whole {
+                return Ok(Header::parse(&bytes).ok());
+            }
+        }
         Ok(None)
     }
 

@@ -150,8 +150,22 @@ fn forward_over_standard_input_reaches_a_guest() {
     let socket = control.socket.with_file_name("vm1-vsock.sock");
     let mut guest = Sockets::new(VsockPort::attach(&socket, VsockOptions::default()).unwrap());
     guest.listen(Type::Stream, 22);
-    // By the name of the VM.
-    let mut command = causeway(&control, "forward --stdio vsock:vm1:22");
+    let host = control.socket.with_file_name("apps.vsock");
+    let host = host.display();
+    let apps = "port add apps --kind vsock --group blue --cid 9 --processes --host-socket";
+    run(&control, &format!("{apps} {host}"));
+    // By the name of the VM, and by its CID through a port for processes.
+    for target in ["vsock:vm1:22", "vsock:3@apps:22"] {
+        converse(&control, &mut guest, target);
+    }
+    let refused = causeway(&control, "forward --stdio vsock:7@apps:22").output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("no guest with CID 7 runs in the group"), "{text}");
+}
+
+/// Moves a line in each direction between `forward --stdio` and a listener of the guest.
+fn converse(control: &ControlSocket, guest: &mut Sockets, target: &str) {
+    let mut command = causeway(control, &format!("forward --stdio {target}"));
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut process = Process(child);
     let connection = guest.accept(PATIENCE).unwrap();
@@ -159,7 +173,7 @@ fn forward_over_standard_input_reaches_a_guest() {
     let mut stdin = process.0.stdin.take().unwrap();
     stdin.write_all(b"SSH-2.0-client\r\n").unwrap();
     drop(stdin);
-    assert_eq!(receive_all(&mut guest, connection), b"SSH-2.0-client\r\n");
+    assert_eq!(receive_all(guest, connection), b"SSH-2.0-client\r\n");
     guest.close(connection).unwrap();
     let mut out = String::new();
     let mut stdout = process.0.stdout.take().unwrap();
@@ -189,6 +203,7 @@ fn forward_command_lines_are_checked() {
         ("forward --from tcp:127.0.0.1:0", 2, "each --from needs a --to"),
         ("forward --from udp:1:2 --to unix:/x", 2, "expected tcp:HOST:PORT"),
         ("forward --from unix:/x --to vsock:gone:1", 3, "gone"),
+        ("forward --from vsock:4@v:1 --to unix:/x", 2, "a source has no CID"),
         ("forward --from unix:/x --to vsock:n:1", 2, "not of kind vsock"),
         ("forward --from unix:/x --to vsock:v:1", 2, "no host_socket"),
         ("forward --from unix:/x --to vsock:w:1", 2, "port w-vsock has no host_socket"),

@@ -498,9 +498,26 @@ impl TunnelSocket {
     }
 
     /// Passes datagrams of the stream protocol to their groups, those of one link together. They are
-    /// copied, because the frames of the burst keep the buffer.
+    /// copied if the burst has frames, which keep the buffer, or datagrams of several links.
     fn deliver_segments(&mut self) {
         let mut segments = std::mem::take(&mut self.sink.segments);
+        let link_of = |segment: &UnpackedFrame| (segment.tunnel, segment.vni);
+        let is_one = segments.windows(2).all(|two| match two {
+            [a, b] => link_of(a) == link_of(b),
+            _ => true,
+        });
+        if self.sink.frames.is_empty()
+            && is_one
+            && let Some(first) = segments.first()
+            && let Some(entry) = self.entries.get(&first.tunnel)
+            && let Some(inbox) = entry.links.get(&first.vni)
+            && inbox.segments.is_some()
+        {
+            let room = self.pool.take(UDP_RECEIVE_BYTES).into_bytes();
+            let bytes = self.pool.adopt(self.sink.take_bytes(room));
+            let frames = segments.drain(..).map(|segment| received(segment.at)).collect();
+            inbox.deliver_segments(ReceivedFrames { link: inbox.id, bytes, frames });
+        }
         for run in segments.chunk_by(|a, b| (a.tunnel, a.vni) == (b.tunnel, b.vni)) {
             let Some(first) = run.first() else { continue };
             let entry = self.entries.get(&first.tunnel);
@@ -517,12 +534,7 @@ impl TunnelSocket {
                 if let Some(room) = bytes.get_mut(at..end) {
                     room.copy_from_slice(text);
                 }
-                frames.push(ReceivedFrame {
-                    at: at..end,
-                    offload: [0; OFFLOAD_BYTES],
-                    hops: 0,
-                    flood: None,
-                });
+                frames.push(received(at..end));
                 at = end;
             }
             inbox.deliver_segments(ReceivedFrames { link: inbox.id, bytes, frames });
@@ -552,4 +564,9 @@ impl TunnelSocket {
         let bytes = self.pool.adopt(self.sink.take_bytes(room));
         main.deliver(ReceivedFrames { link: main.id, bytes, frames });
     }
+}
+
+/// Returns the entry of a datagram of the stream protocol.
+const fn received(at: std::ops::Range<usize>) -> ReceivedFrame {
+    ReceivedFrame { at, offload: [0; OFFLOAD_BYTES], hops: 0, flood: None }
 }

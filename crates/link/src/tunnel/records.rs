@@ -331,19 +331,26 @@ impl Tunnel {
 }
 
 /// Returns whether a datagram of the stream protocol carries bytes of connections: not a hello, a
-/// mere acknowledgement, or addresses only. Only such datagrams keep an on-demand tunnel awake.
+/// mere acknowledgement, or addresses only. Only such datagrams keep an on-demand tunnel awake. The
+/// bytes of the last piece are not needed.
 pub(crate) fn carries_connections(datagram: &[u8]) -> bool {
     let Ok(multiplex::Datagram::Packet(packet)) = multiplex::Datagram::parse(datagram) else {
         return false;
     };
     let mut frames = packet.frames;
-    while let Ok(Some(frame)) = multiplex::Frame::next(&mut frames) {
-        if matches!(frame, multiplex::Frame::Piece(piece) if piece.channel != multiplex::ADDRESSES)
-        {
-            return true;
+    let is_connection = |channel: u32| channel != multiplex::ADDRESSES;
+    loop {
+        match multiplex::Frame::next(&mut frames) {
+            Ok(Some(multiplex::Frame::Piece(piece))) if is_connection(piece.channel) => {
+                return true;
+            }
+            Ok(Some(_)) => {}
+            // The bytes of the last piece may be in the body of a frame to send.
+            Ok(None) | Err(_) => {
+                return multiplex::Piece::channel_at(frames).is_some_and(is_connection);
+            }
         }
     }
-    false
 }
 
 /// Returns the record at `at` and advances `at` to the next.

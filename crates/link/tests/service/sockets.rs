@@ -41,7 +41,7 @@ pub fn port(host: &Host, cid: u32) -> VsockPort {
         socket: host.path(&port),
         access: Default::default(),
         memory_max: None,
-        kind: PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None }),
+        kind: PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None, processes: false }),
     }));
     let attached = VsockPort::attach(&host.path(&port), VsockOptions::default()).unwrap();
     let runs = || host.view(&port).queues[..2].iter().all(|queue| queue.running);

@@ -256,6 +256,7 @@ mod tests {
                 cid: 3,
                 guest_cid: None,
                 host_socket: Some(format!("/{}", "h".repeat(host - 1)).into()),
+                processes: false,
             }),
         };
         assert!(spec(107, 96).check().is_ok());

@@ -49,6 +49,10 @@ table! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_socket: Option<PathBuf> =>
             ValueType::SocketPath(SOCKET_PATH_BYTES_MAX - HOST_SUFFIX_BYTES), DefaultValue::None;
+        /// Host processes have the CID, and no guest attaches: by the host socket they connect to the
+        /// guests of the group, on other hosts too (`CONNECT CID:PORT`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        processes: bool => ValueType::Boolean, DefaultValue::Boolean(false), .with("host_socket");
     }
 }
 
@@ -65,6 +69,9 @@ impl PortOptions for VsockSpec {
     }
 
     fn device(&self) -> Option<DeviceInfo> {
+        if self.processes {
+            return None;
+        }
         let identity = format!("vsock {}", self.shown_cid());
         let (protocol, queues) = (FrontendProtocol::VhostUser, 3);
         Some(DeviceInfo { protocol, queues, ring_size_max: VSOCK_RING_SIZE_MAX, identity })

@@ -17,7 +17,12 @@ fn port() -> PortView {
         socket: "/run/a.sock".into(),
         memory_max: None,
         access: crate::SocketAccess::default(),
-        kind: crate::PortKind::of(VsockSpec { cid: 3, guest_cid: None, host_socket: None }),
+        kind: crate::PortKind::of(VsockSpec {
+            cid: 3,
+            guest_cid: None,
+            host_socket: None,
+            processes: false,
+        }),
     };
     let queue = QueueView {
         index: 0,

@@ -10,7 +10,8 @@
 //! for [`HOST_LISTENER_PAUSE_NS`] (100 ms) and connections wait in the backlog. At most
 //! [`HANDSHAKES_MAX`] (64) processes are in their handshake; the streams of further processes are
 //! closed, and so are those for which the host has no descriptor. A handshake ends with the first
-//! line; if that is not `CONNECT <port>`, or does not end within [`HANDSHAKE_BYTES_MAX`] (32)
+//! line; if that is not `CONNECT <port>` (`CONNECT <CID>:<port>` at a port for processes), or does not
+//! end within [`HANDSHAKE_BYTES_MAX`] (32)
 //! bytes, the process reads `ERR <reason>\n` and the stream closes; after [`HANDSHAKE_NS_MAX`]
 //! (5 s) without a line the stream closes without an answer. Bytes of a stream after
 //! the line are data for the guest and are left in the socket; the rest of a message is dropped.
@@ -229,12 +230,25 @@ impl Socket {
         let Some(mut handshake) = self.end_handshake(token) else { return };
         let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
         let whole = scrap.get_mut(..taken).map(|room| handshake.stream.receive_bytes(room));
-        if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
-            self.connect_from_host(cx, handshake.port, handshake.stream, wanted, handshake.kind);
-        } else {
-            cx.remark(handshake.port, "a host process was refused: expected a line CONNECT <port>");
-            refuse(&mut handshake.stream, "expected a line CONNECT <port>");
-            self.count_refused_handshake(handshake.port);
+        let (port, kind) = (handshake.port, handshake.kind);
+        let is_for_processes = self.socket_ports.get(port).is_some_and(|s| s.is_for_processes);
+        let wanted = wanted.filter(|_| matches!(whole, Some(Ok(Some(_)))));
+        match wanted.map(|wanted| (wanted.cid, wanted.port)) {
+            Some((None, number)) if !is_for_processes => {
+                self.connect_from_host(cx, port, handshake.stream, number, kind);
+            }
+            Some((Some(cid), number)) if is_for_processes => {
+                self.connect_as_port(cx, port, handshake.stream, (cid, number), kind);
+            }
+            _ => {
+                let expected = match is_for_processes {
+                    true => "expected a line CONNECT <CID>:<port>",
+                    false => "expected a line CONNECT <port>",
+                };
+                cx.remark(port, format_args!("a host process was refused: {expected}"));
+                refuse(&mut handshake.stream, expected);
+                self.count_refused_handshake(port);
+            }
         }
     }
 

@@ -130,6 +130,8 @@ impl Incoming {
             };
             let missing = wanted.saturating_sub(self.partial.len()).min(bytes.len());
             let (now, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
+            // One allocation for the whole message.
+            self.partial.reserve_exact(wanted.saturating_sub(self.partial.len()));
             self.partial.extend_from_slice(now);
             bytes = rest;
             if let Some((length, body)) = self.partial.split_first_chunk::<LENGTH_LEN>()

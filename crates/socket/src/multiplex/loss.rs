@@ -64,6 +64,18 @@ pub struct Outcome {
     pub lost: Vec<(u32, Span)>,
 }
 
+impl Outcome {
+    /// Adds an acknowledged span; consecutive spans of a channel are one, because each costs look-ups.
+    fn note_acked(&mut self, channel: u32, span: Span) {
+        match self.acked.last_mut() {
+            Some((last, known)) if *last == channel && known.to == span.from => {
+                (known.to, known.last) = (span.to, known.last || span.last);
+            }
+            _ => self.acked.push((channel, span)),
+        }
+    }
+}
+
 impl InFlight {
     /// Returns the number of the next packet.
     pub fn next_number(&self) -> u64 {
@@ -129,7 +141,9 @@ impl InFlight {
                     continue;
                 }
                 let (len, sent_ns) = (std::mem::take(&mut packet.len), packet.sent_ns);
-                outcome.acked.append(&mut packet.spans);
+                for (channel, span) in packet.spans.drain(..) {
+                    outcome.note_acked(channel, span);
+                }
                 self.bytes = self.bytes.saturating_sub(len);
                 self.congestion.acked(len, sent_ns, is_full);
                 (self.progress_ns, self.probes) = (now_ns, 0);

@@ -107,15 +107,16 @@ impl Outgoing {
         Some(Span { from, to, last })
     }
 
-    /// Appends the bytes of a span to `out`.
-    pub fn copy(&self, span: Span, out: &mut Vec<u8>) {
+    /// Returns the bytes of a span in two parts. The first is empty if all are contiguous.
+    pub fn slices(&self, span: Span) -> (&[u8], &[u8]) {
         let at = |offset: u64| usize::try_from(offset.saturating_sub(self.base)).unwrap_or(0);
         let (from, to) = (at(span.from).min(self.bytes.len()), at(span.to).min(self.bytes.len()));
         let (front, back) = self.bytes.as_slices();
         let split = front.len();
-        out.extend_from_slice(front.get(from.min(split)..to.min(split)).unwrap_or(&[]));
+        let first = front.get(from.min(split)..to.min(split)).unwrap_or(&[]);
         let behind = from.saturating_sub(split)..to.saturating_sub(split);
-        out.extend_from_slice(back.get(behind).unwrap_or(&[]));
+        let second = back.get(behind).unwrap_or(&[]);
+        if second.is_empty() { (&[], first) } else { (first, second) }
     }
 
     /// Handles the acknowledgement of a span. Returns the number of bytes that are no longer kept.
@@ -134,11 +135,26 @@ impl Outgoing {
             self.base = self.base.saturating_add(freed as u64);
             self.acked.remove(0, self.base);
         }
-        if self.bytes.is_empty() {
-            // A channel that is idle keeps no memory.
-            self.bytes.shrink_to(IDLE_BYTES);
-        }
         freed
+    }
+
+    /// Gives up the memory of a channel of which all bytes are acknowledged: a channel that is idle
+    /// keeps none. `None` if it has bytes, or too little memory for another channel to profit.
+    pub fn take_spare(&mut self) -> Option<VecDeque<u8>> {
+        let is_spare = self.bytes.is_empty() && self.bytes.capacity() > IDLE_BYTES;
+        is_spare.then(|| std::mem::take(&mut self.bytes))
+    }
+
+    /// Returns whether the channel has no memory for bytes.
+    pub fn has_no_memory(&self) -> bool {
+        self.bytes.capacity() == 0
+    }
+
+    /// Gives the channel, which has no bytes, memory of another.
+    pub fn adopt(&mut self, spare: VecDeque<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = spare;
+        }
     }
 
     /// Handles the loss of a span: its bytes are sent again, unless they were acknowledged since.
@@ -161,9 +177,8 @@ mod tests {
     use super::*;
 
     fn text(outgoing: &Outgoing, span: Span) -> Vec<u8> {
-        let mut out = Vec::new();
-        outgoing.copy(span, &mut out);
-        out
+        let (first, second) = outgoing.slices(span);
+        [first, second].concat()
     }
 
     #[test]

@@ -165,6 +165,11 @@ pub struct PeerSession {
     channels: Keyed<u32, Channel>,
     /// Channels with bytes to send, in rotation.
     ready: VecDeque<u32>,
+    /// Memory of channels that became idle: a stream that is acknowledged faster than it is written
+    /// would allocate, and fault in, its memory again and again.
+    spares: Vec<VecDeque<u8>>,
+    /// The last piece of the last datagram, of which the second slice is not copied.
+    body: Option<(u32, Span)>,
     /// Number of the next own channel.
     next_channel: u32,
     own_channels: usize,
@@ -206,6 +211,8 @@ impl PeerSession {
             unacked: 0,
             channels: keyed(),
             ready: VecDeque::new(),
+            spares: Vec::new(),
+            body: None,
             next_channel: 0,
             own_channels: 0,
             opened: keyed(),
@@ -262,6 +269,11 @@ impl PeerSession {
         }
     }
 
+    /// Frees memory that the session does not need while its link is dormant.
+    pub fn release(&mut self) {
+        self.spares = Vec::new();
+    }
+
     /// Sends no hello before a time: the link went dormant without an answer of the peer. No effect
     /// if no hello was sent since the link came up.
     pub fn postpone(&mut self, until_ns: u64) {
@@ -300,6 +312,11 @@ impl PeerSession {
         if channel.outgoing.is_ended() {
             return;
         }
+        if channel.outgoing.has_no_memory()
+            && let Some(spare) = self.spares.pop()
+        {
+            channel.outgoing.adopt(spare);
+        }
         let before = channel.outgoing.len();
         let [head, body] = parts;
         let len = u16::try_from(head.len().saturating_add(body.len())).unwrap_or(u16::MAX);
@@ -314,7 +331,10 @@ impl PeerSession {
         let sum = self.queued.entry(owner).or_insert(0);
         *sum = sum.saturating_add(added);
         self.queued_all = self.queued_all.saturating_add(added);
-        self.schedule(number);
+        if !channel.is_ready && channel.outgoing.has_work() {
+            channel.is_ready = true;
+            self.ready.push_back(number);
+        }
     }
 
     /// Ends our direction of a channel behind the messages sent so far. Messages of the peer that
@@ -403,6 +423,12 @@ impl PeerSession {
     fn acked(&mut self, number: u32, span: Span) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let freed = channel.outgoing.ack(span);
+        if let Some(spare) = channel.outgoing.take_spare()
+            && self.spares.len() < SPARES_MAX
+            && spare.capacity() <= SPARE_BYTES_MAX
+        {
+            self.spares.push(spare);
+        }
         let owner = channel.owner;
         if let Some(sum) = self.queued.get_mut(&owner) {
             *sum = sum.saturating_sub(freed);
@@ -443,7 +469,39 @@ impl PeerSession {
     /// Writes the next datagram, of at most `longest` bytes, to `out`, which is cleared before.
     /// Returns false if nothing is to be sent now; with `longest` below 128 only hellos are sent.
     pub fn transmit(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
+        let is_sent = self.begin_datagram(now_ns, longest, out);
+        let body = self.body();
+        out.extend_from_slice(body);
+        is_sent
+    }
+
+    /// As [`Self::transmit`], without a copy of the datagram's end: `head` gets its beginning, and
+    /// `send` both parts.
+    pub fn transmit_parts(
+        &mut self,
+        now_ns: u64,
+        longest: usize,
+        head: &mut Vec<u8>,
+        send: impl FnOnce(&[u8], &[u8]),
+    ) -> bool {
+        let is_sent = self.begin_datagram(now_ns, longest, head);
+        if is_sent {
+            send(head, self.body());
+        }
+        is_sent
+    }
+
+    /// Returns the bytes behind the beginning of the last datagram.
+    fn body(&self) -> &[u8] {
+        let Some((number, span)) = self.body else { return &[] };
+        self.channels.get(&number).map_or(&[], |channel| channel.outgoing.slices(span).1)
+    }
+
+    /// Writes the beginning of the next datagram to `out`, and notes its end in `body`. Returns false
+    /// if nothing is to be sent now.
+    fn begin_datagram(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
+        self.body = None;
         if let Some(asks) = self.answer.take() {
             self.emit_hello(asks, out);
             return true;
@@ -459,7 +517,12 @@ impl PeerSession {
         }
         let sends = !self.ready.is_empty() && self.in_flight.has_room();
         let acks = self.unacked > 0 && (sends || self.ack_ns.is_some_and(|at| at <= now_ns));
-        if !(sends || acks) || longest < DATAGRAM_MIN {
+        if !(sends || acks) {
+            return false;
+        }
+        if longest < DATAGRAM_MIN {
+            // The link has no path now. A deadline that has passed would be served without end.
+            self.ack_ns = self.ack_ns.map(|at| at.max(now_ns.saturating_add(PATHLESS_NS)));
             return false;
         }
         let [.., a, b, c, d] = self.in_flight.next_number().to_be_bytes();
@@ -473,8 +536,8 @@ impl PeerSession {
             AckRanges::emit(ranges.take(room.max(1)), out);
             (self.ack_ns, self.unacked) = (None, 0);
         }
-        let spans = if sends { self.emit_pieces(longest, out) } else { Vec::new() };
-        self.in_flight.sent(now_ns, out.len(), spans);
+        let (len, spans) = if sends { self.emit_pieces(longest, out) } else { Default::default() };
+        self.in_flight.sent(now_ns, len, spans);
         true
     }
 
@@ -484,28 +547,39 @@ impl PeerSession {
         out.extend(Hello { version: VERSION, asks, source, destination }.emit());
     }
 
-    /// Appends pieces of channels in rotation, until `out` has `longest` bytes.
-    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> Vec<(u32, Span)> {
-        let mut spans = Vec::new();
+    /// Appends pieces of channels in rotation, until the datagram has `longest` bytes. The bytes of the
+    /// last piece, or their end, are left to `body`. Returns the length of the datagram, and the
+    /// pieces.
+    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> (usize, Vec<(u32, Span)>) {
+        let (mut spans, mut len) = (Vec::new(), out.len());
         while let Some(number) = self.ready.front().copied() {
-            let room = longest.saturating_sub(out.len()).saturating_sub(PIECE_LEN);
+            let room = longest.saturating_sub(len).saturating_sub(PIECE_LEN);
             if room < PIECE_BYTES_MIN && !spans.is_empty() || room == 0 {
                 break;
             }
+            // Another piece follows the one that was the last.
+            let body = self.body();
+            out.extend_from_slice(body);
+            self.body = None;
             self.ready.pop_front();
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.is_ready = false;
             let Some(span) = channel.outgoing.next(room.min(usize::from(u16::MAX))) else {
                 continue;
             };
-            let len = u16::try_from(span.to.saturating_sub(span.from)).unwrap_or(u16::MAX);
+            let bytes = u16::try_from(span.to.saturating_sub(span.from)).unwrap_or(u16::MAX);
             let offset = u32::try_from(span.from & u64::from(u32::MAX)).unwrap_or(0);
-            out.extend(Piece::header(number, offset, span.last, len));
-            channel.outgoing.copy(span, out);
+            out.extend_from_slice(&Piece::header(number, offset, span.last, bytes));
+            out.extend_from_slice(channel.outgoing.slices(span).0);
+            self.body = Some((number, span));
+            len = len.saturating_add(PIECE_LEN).saturating_add(usize::from(bytes));
             spans.push((number, span));
-            self.schedule(number);
+            if channel.outgoing.has_work() {
+                channel.is_ready = true;
+                self.ready.push_back(number);
+            }
         }
-        spans
+        (len, spans)
     }
 
     /// Processes a datagram of the peer.
@@ -719,6 +793,12 @@ const EVENT_BYTES_KEPT: usize = 256 << 10;
 const DORMANT_BYTES_MAX: usize = 64 << 10;
 /// Shortest datagram that carries pieces: a header, an acknowledgement, and some bytes.
 const DATAGRAM_MIN: usize = 128;
+/// Time after which an acknowledgement is tried again if the link had no path; 10 ms.
+const PATHLESS_NS: u64 = 10_000_000;
+/// Memories of idle channels that a session keeps.
+const SPARES_MAX: usize = 2;
+/// The largest of them; 1 MiB.
+const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Shortest piece that is appended behind others.
 const PIECE_BYTES_MIN: usize = 32;
 /// Ranges of received packets that are remembered.

@@ -165,10 +165,11 @@ impl Peers {
 }
 
 impl Socket {
-    /// Claims the CID of a port if its guest runs both queues.
+    /// Claims the CID of a port if its guest runs both queues, or processes have it.
     pub(crate) fn claim_cid(&mut self, cx: &Context<'_>, port: PortId) {
         let runs = cx.ports.get(port).is_some_and(|p| p.is_running(RX) && p.is_running(TX));
-        if let Some(socket_port) = self.socket_ports.get(port).filter(|_| runs) {
+        let socket_port = self.socket_ports.get(port);
+        if let Some(socket_port) = socket_port.filter(|s| runs || s.is_for_processes) {
             self.peers.claim(socket_port.cid);
         }
     }

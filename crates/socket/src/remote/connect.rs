@@ -18,6 +18,7 @@ use crate::counters::bump;
 use crate::limits::{PEER_QUEUED_BYTES_MAX, REMOTE_BUFFER_BYTES};
 use crate::multiplex::DISOWNED;
 use crate::service::{CID_HOST, Socket, VSOCK_F_SEQPACKET};
+use crate::table::ConnId;
 use crate::transmit::Refusal;
 
 /// A side at a peer.
@@ -45,17 +46,18 @@ impl Peers {
 }
 
 impl Socket {
-    /// Opens the connection that a guest requests to a CID of a peer. The caller has checked the
-    /// rules, and answers a refusal: an unknown link, or a limit of channels or connections.
+    /// Opens the connection that a guest or a process requests to a CID of a peer. The caller has
+    /// checked the rules, and answers a refusal: an unknown link, or a limit of channels or
+    /// connections.
     pub(crate) fn connect_to_peer(
         &mut self,
         cx: &mut Context<'_>,
         caller: Side,
         (link, cid, number): (LinkId, u32, u32),
         kind: Type,
-    ) -> Result<(), Refusal> {
+    ) -> Result<ConnId, Refusal> {
         let peer = self.peers.peers.get_mut(&link).ok_or(Refusal::Unknown)?;
-        let owner = caller.guest().map_or(DISOWNED, owner_of);
+        let owner = caller.owner().map_or(DISOWNED, owner_of);
         let channel = peer.session.open(owner).ok_or(Refusal::Limit)?;
         bump(&mut peer.counters.connects);
         let end = RemoteEnd { link, channel };
@@ -66,7 +68,7 @@ impl Socket {
                 if let Some(peer) = self.peers.peers.get_mut(&link) {
                     peer.conns.insert(channel, (id, Role::Callee));
                 }
-                Ok(())
+                Ok(id)
             }
             Err(refusal) => {
                 self.peers.close(end, false);
@@ -105,7 +107,7 @@ impl Socket {
         end: RemoteEnd,
         message: SocketMessage,
         data: &[u8],
-    ) -> Result<crate::table::ConnId, Refusal> {
+    ) -> Result<ConnId, Refusal> {
         let Opening { from, to, kind } = Opening::parse(data).map_err(|_| Refusal::Stray)?;
         let kind = Type::from_raw(kind).ok_or(Refusal::Type)?;
         // All ports of a shard are in one group.
@@ -139,6 +141,10 @@ impl Socket {
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let conn = peer.conns.get(&channel).copied();
         match conn {
+            // A process still takes data that arrived before.
+            Some((id, role)) if self.table.get(id).is_some_and(|c| c.side(role).is_gone) => {
+                self.peers.close(RemoteEnd { link, channel }, false);
+            }
             Some((id, _)) => self.end(cx, id, true),
             None => self.peers.close(RemoteEnd { link, channel }, false),
         }

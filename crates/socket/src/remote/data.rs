@@ -16,11 +16,13 @@
 //!
 //! # Budget
 //! Towards the peer, data is copied three times before the link seals it: from the guest's
-//! descriptors into a buffer, into the channel of the session, and into a datagram. From the peer,
-//! data is copied from the opened datagram into the buffer of messages, and from there into the
-//! guest's buffers; a message that crosses in several parts, and data for which the guest has no
-//! buffers, are copied once more each. A message has 12 bytes besides its data, a datagram of the
-//! session 10, and each part of a message in it 11.
+//! descriptors into a buffer of 4 KiB, into the channel of the session, and from there into the
+//! plaintext of the link's datagram; several pieces of channels in one datagram are copied once
+//! more, but for the last. From the peer, data is copied from the opened datagram into the buffer of
+//! messages, and from there into the guest's buffers; a message that crosses in several parts, and
+//! data for which the guest has no buffers, are copied once more each. A message has 12 bytes besides
+//! its data, a datagram of the session 10, and each part of a message in it 11. Per 64 KiB and MTU of
+//! 1,500 B: 16 messages, 46 datagrams, one acknowledgement for each turn of the receiver.
 
 use causeway_fabric::carrier::LinkId;
 use causeway_fabric::{Context, PortId, cost};
@@ -48,14 +50,14 @@ const SIGNALS: [(Signals, Op); 5] = [
     (Signals::SHUTDOWN, Op::Shutdown),
 ];
 
-/// Returns the peer's end of side `role`, and the owner of what the other side sends.
+/// Returns the peer's end of side `role`, and the port of the other side.
 fn ends(conn: &Conn, role: Role) -> Option<(RemoteEnd, PortId)> {
     let Party::Remote(end) = conn.side(role).party else { return None };
-    Some((end, conn.side(role.other()).guest()?))
+    Some((end, conn.side(role.other()).owner()?))
 }
 
 /// Returns the message of a packet to side `role`, with the credit of the other side.
-fn message(conn: &Conn, role: Role, op: Op, flags: u32) -> SocketMessage {
+pub(super) fn message(conn: &Conn, role: Role, op: Op, flags: u32) -> SocketMessage {
     let header = conn.header(role, op, 0, flags);
     SocketMessage {
         op: u8::try_from(op.raw()).unwrap_or(0),
@@ -173,6 +175,7 @@ impl Socket {
             buf_alloc: message.buf_alloc.min(REMOTE_BUFFER_BYTES),
             fwd_cnt: message.fwd_cnt,
         };
+        let has_process = matches!(other.party, Party::Host(_));
         match conn.process(role, &header) {
             Ok(PacketEffect::Data) => {
                 self.data_from_peer(cx, data, header.flags, (id, role.other()))
@@ -189,6 +192,10 @@ impl Socket {
             Ok(PacketEffect::Nothing) => {}
             Ok(PacketEffect::Ended) => self.handle_reset(cx, id, role),
             Ok(PacketEffect::Reconnect) | Err(_) => self.breach_of_peer(cx, link, id),
+        }
+        if has_process {
+            // The message may have brought credit.
+            self.read_from_process(cx, id);
         }
     }
 
@@ -211,7 +218,9 @@ impl Socket {
     ) {
         let (id, role) = target;
         let Some(conn) = self.table.get(id) else { return };
-        let (kind, Some(to)) = (conn.kind, conn.side(role).guest()) else { return };
+        let (kind, Some(to)) = (conn.kind, conn.side(role).guest()) else {
+            return self.data_to_process(cx, data, target);
+        };
         let flags = if kind == Type::Seqpacket { flags & (SEQ_EOM | SEQ_EOR) } else { 0 };
         if data.is_empty() && flags == 0 {
             return;

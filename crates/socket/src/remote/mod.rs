@@ -26,6 +26,7 @@
 //! | `addresses` | CIDs of own guests and of peers |
 //! | `connect` | connects to peers and from peers, ends |
 //! | `data` | messages of connections in both directions |
+//! | `process` | data of host processes that have the CID of a port |
 //! | `serve` | the mailbox of links, time |
 //!
 //! # Limits
@@ -40,11 +41,12 @@
 mod addresses;
 mod connect;
 mod data;
+mod process;
 mod serve;
 
 pub use connect::RemoteEnd;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -145,6 +147,8 @@ pub(crate) struct Peers {
     received: Received,
     /// Guests whose transmit ring stopped because too much is not acknowledged.
     stopped: Vec<StoppedSender>,
+    /// Connections of processes that may have written more than was read in a turn.
+    unread: VecDeque<ConnId>,
     /// Time of the last call.
     now_ns: u64,
     /// A session may have datagrams to send.
@@ -264,7 +268,8 @@ impl Peers {
             false => None,
         });
         let stops = self.stopped.iter().map(|stop| stop.since_ns.saturating_add(PEER_STOP_NS_MAX));
-        due.chain(lost).chain(stops).chain(self.has_work.then_some(0)).min()
+        let has_work = self.has_work || !self.unread.is_empty();
+        due.chain(lost).chain(stops).chain(has_work.then_some(0)).min()
     }
 
     /// Sends the datagrams that are due, over links that are up. The rest of more than
@@ -278,19 +283,19 @@ impl Peers {
         for peer in self.peers.values_mut().filter(|peer| peer.may_send(has_cids)) {
             let longest = peer.carrier.longest();
             let mut count = 0_usize;
-            while count < DATAGRAMS_PER_TURN && peer.session.transmit(self.now_ns, longest, buffer)
+            let Peer { carrier, session, .. } = peer;
+            let mut push = |head: &[u8], body: &[u8]| {
+                let len = head.len().saturating_add(body.len());
+                let body = Body::Private(body);
+                let offload = &Offload::None;
+                let datagram = Outgoing { offload, head, body, len, hops: 0, flood: None };
+                // The session sends again what the link refuses.
+                let _ = carrier.push(&datagram);
+            };
+            while count < DATAGRAMS_PER_TURN
+                && session.transmit_parts(self.now_ns, longest, buffer, &mut push)
             {
                 count = count.saturating_add(1);
-                let datagram = Outgoing {
-                    offload: &Offload::None,
-                    head: buffer,
-                    body: Body::Private(&[]),
-                    len: buffer.len(),
-                    hops: 0,
-                    flood: None,
-                };
-                // The session sends again what the link refuses.
-                let _ = peer.carrier.push(&datagram);
             }
             self.has_work |= count == DATAGRAMS_PER_TURN;
             if count > 0 {

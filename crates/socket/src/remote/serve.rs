@@ -135,6 +135,7 @@ impl Socket {
         let was_dormant = std::mem::replace(&mut peer.is_dormant, status.is_dormant);
         if status.is_dormant {
             peer.carrier.release();
+            peer.session.release();
             peer.is_unanswered |= !peer.is_up && peer.session.is_up();
             if !was_dormant {
                 // The peer did not answer a hello, perhaps because it carries no sockets.
@@ -165,6 +166,7 @@ impl Socket {
     /// Runs the timers of sessions.
     pub(crate) fn tick_peers(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
+        self.continue_reading(cx);
         let links: Vec<LinkId> = self.peers.peers.keys().copied().collect();
         let has_cids = self.peers.has_cids();
         for link in links {
@@ -220,7 +222,10 @@ impl Socket {
                 && let Some(socket_port) = self.socket_ports.get_mut(port)
             {
                 socket_port.is_stopped_by_peer = false;
-                cx.wake(port, TX);
+                match socket_port.is_for_processes {
+                    true => self.read_from_processes(port),
+                    false => cx.wake(port, TX),
+                }
             }
         }
     }
@@ -231,7 +236,7 @@ impl Socket {
         let Some(peer) = self.peers.peers.get(&link) else { return };
         let is_of_port = |(id, role): &(ConnId, Role)| {
             let conn = self.table.get(*id);
-            conn.is_some_and(|conn| conn.side(role.other()).guest() == Some(port))
+            conn.is_some_and(|conn| conn.side(role.other()).owner() == Some(port))
         };
         let ids: Vec<_> = peer.conns.values().filter(|conn| is_of_port(conn)).copied().collect();
         if !ids.is_empty() {

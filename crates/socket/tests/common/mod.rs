@@ -85,6 +85,7 @@ impl Rig {
                 cid,
                 guest_cid: None,
                 host_socket: Some(self.path(&format!("{name}.host"))),
+                processes: false,
             }),
             name: name.parse().unwrap(),
             group: group.parse().unwrap(),

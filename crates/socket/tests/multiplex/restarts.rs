@@ -65,6 +65,21 @@ fn multiplex_peer_without_the_protocol_costs_few_hellos() {
 }
 
 #[test]
+fn multiplex_link_without_a_path_does_not_spin_for_an_acknowledgement() {
+    let mut world = World::new(8, Faults::default());
+    world.agree();
+    let channel = world.hosts[0].open(0).unwrap();
+    world.hosts[0].send(channel, 0, [b"is not acknowledged", b""]);
+    world.run(10, |world| world.events[1].iter().any(|(_, text)| text == b"is not acknowledged"));
+    world.longest = 0;
+    let until = world.now + 500_000_000;
+    // The run fails if deadlines of the past keep the time from passing.
+    world.run(10, |world| world.now >= until);
+    world.longest = 1200;
+    world.run(10, |world| world.hosts[0].view().queued_bytes == 0);
+}
+
+#[test]
 fn hostile_datagrams_of_a_peer_end_only_its_session() {
     for seed in 0..300 {
         let mut world = World::new(seed, Faults::default());

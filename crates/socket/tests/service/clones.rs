@@ -14,7 +14,8 @@ const GUEST: u32 = 3;
 fn clone(rig: &Rig, cid: u32) -> VsockPort {
     let name = format!("red-{cid}");
     let host_socket = Some(rig.path(&format!("{name}.host")));
-    let kind = PortKind::of(VsockSpec { cid, guest_cid: Some(GUEST), host_socket });
+    let kind =
+        PortKind::of(VsockSpec { cid, guest_cid: Some(GUEST), host_socket, processes: false });
     let spec = PortSpec {
         socket: rig.path(&name),
         access: Default::default(),

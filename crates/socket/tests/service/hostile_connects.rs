@@ -27,8 +27,12 @@ fn hostile_connects_to_a_host_socket_are_taken_at_a_bounded_rate() {
     let (socket, host) = (path("port"), path("host"));
     let service = Box::new(Socket::new());
     let mut shard = Shard::new("red".parse().unwrap(), service, PollConfig::default()).unwrap();
-    let kind =
-        PortKind::of(VsockSpec { cid: 3, guest_cid: None, host_socket: Some(host.0.clone()) });
+    let kind = PortKind::of(VsockSpec {
+        cid: 3,
+        guest_cid: None,
+        host_socket: Some(host.0.clone()),
+        processes: false,
+    });
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     shard
         .port_add(

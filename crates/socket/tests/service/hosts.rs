@@ -307,7 +307,8 @@ fn vsock_trace_shows_refusals() {
         let (verdict, why) = verdict(from, group, cid);
         assert!(verdict == "reject" && why.contains("own"), "{verdict}: {why}");
     }
-    let kind = PortKind::of(VsockSpec { cid: 9, guest_cid: None, host_socket: None });
+    let kind =
+        PortKind::of(VsockSpec { cid: 9, guest_cid: None, host_socket: None, processes: false });
     let (name, group) = ("closed".parse().unwrap(), "red".parse().unwrap());
     let spec = PortSpec {
         name,

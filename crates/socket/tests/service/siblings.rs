@@ -173,6 +173,7 @@ fn the_same_cid_lives_in_two_groups_and_only_once_in_one() {
             cid: 3,
             guest_cid: None,
             host_socket: Some(rig.path(host)),
+            processes: false,
         }),
     };
     for (socket, host, word) in [

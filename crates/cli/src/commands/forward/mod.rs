@@ -84,6 +84,10 @@ fn forward(cx: &CommandContext, args: &ForwardArgs) -> Result<()> {
     let pairs = pairs(args)?;
     let mut forwards = Vec::new();
     for (from, to) in &pairs {
+        if from.has_cid() {
+            let text = format!("{from}: a source has no CID; expected vsock:NAME:PORT, say");
+            return Err(Error::Usage(text));
+        }
         forwards.push(Forward { from: resolve(cx, from)?, to: resolve(cx, to)? });
     }
     // Before the sockets: a signal in between removes their files.

@@ -1,0 +1,140 @@
+//! Data between host processes that have the CID of a port, and guests of peers.
+//!
+//! A process takes the place of a guest at this host (`crate::host::processes`): its bytes become data
+//! messages of a channel, within the credit of the guest at the peer, and data messages become bytes
+//! of its socket. `Socket::schedule_side` calls [`Socket::read_from_process`] when the process has
+//! written or its connection was opened, `super::data` after each message of the peer, which may have
+//! brought credit. All of it runs in the thread of the shard.
+//!
+//! A process with more than 64 KiB to read waits for the next tick ([`Socket::continue_reading`]), so
+//! that the others of the shard are served. The bytes that a peer has not acknowledged are charged to
+//! the port for processes, as those of a guest to its port: beyond 4 MiB none of its processes is
+//! read, and after 2 s the port loses its connections with the peer. Bytes for which a process has no
+//! room wait in its [`HostEnd`](crate::host::HostEnd), within the 256 KiB that the guest is granted.
+//!
+//! # Budget
+//! Data of a process is copied from its socket into a buffer, into the channel and into a datagram; a
+//! system call moves at most 4 KiB. Data for a process is sent from the buffer of messages, with a
+//! system call for each message.
+
+use causeway_fabric::{Context, PortId, cost};
+use causeway_wire::vsock::Op;
+
+use super::data::message;
+use super::owner_of;
+use crate::conn::{Party, Phase, Role, Signals};
+use crate::host::host_end_of;
+use crate::limits::{MESSAGE_DATA_BYTES, PROCESS_READS_PER_TURN};
+use crate::service::Socket;
+use crate::table::ConnId;
+
+/// The result of a read.
+enum ReadOutcome {
+    /// More may follow.
+    More,
+    /// Nothing can be read before an event: data, credit, or acknowledgements.
+    Waits,
+    /// The process has written nothing, ended its direction (`true`), or its socket failed.
+    Idle(Role, Result<bool, rustix::io::Errno>),
+}
+
+impl Socket {
+    /// Reads from the process of a connection with a peer, until it has written no more, or the guest
+    /// has no credit. No effect on other connections.
+    pub(crate) fn read_from_process(&mut self, cx: &mut Context<'_>, id: ConnId) {
+        for count in 0..=PROCESS_READS_PER_TURN {
+            if count == PROCESS_READS_PER_TURN || (count > 0 && cx.is_over()) {
+                return self.peers.unread.push_back(id);
+            }
+            match self.read_once(cx, id) {
+                ReadOutcome::More => {}
+                ReadOutcome::Waits => return,
+                ReadOutcome::Idle(role, ended) => {
+                    // No buffer of a guest is involved, so no other error is possible.
+                    let _ = self.process_idle(cx, id, role, ended);
+                    return self.signal_peer(id, role);
+                }
+            }
+        }
+    }
+
+    /// Sends what a single read from the process returns.
+    fn read_once(&mut self, cx: &mut Context<'_>, id: ConnId) -> ReadOutcome {
+        let conn = self.table.get_mut(id).filter(|conn| conn.phase == Phase::Open);
+        let Some(conn) = conn else { return ReadOutcome::Waits };
+        let Some((role, end)) = host_end_of(conn) else { return ReadOutcome::Waits };
+        let (Party::Remote(to), Some(owner)) = (&conn.side(role.other()).party, end.owner) else {
+            return ReadOutcome::Waits;
+        };
+        let (to, free) = (*to, conn.side(role.other()).credit.free() as usize);
+        let is_stopped = self.socket_ports.get(owner).is_none_or(|s| s.is_stopped_by_peer);
+        if !end.readable || end.read_done || free == 0 || is_stopped {
+            return ReadOutcome::Waits;
+        }
+        cx.charge(cost::CALL_NS);
+        let buffer = &mut self.peers.buffer;
+        buffer.resize(free.min(MESSAGE_DATA_BYTES), 0);
+        let got = match end.stream.receive_bytes(buffer) {
+            Ok(Some(got)) if got > 0 => got,
+            other => return ReadOutcome::Idle(role.other(), other.map(|got| got.is_some())),
+        };
+        let len = u32::try_from(got).unwrap_or(u32::MAX);
+        let side = conn.side_mut(role.other());
+        // Never fails: `free` bounds the received bytes.
+        let _ = side.credit.accept(len);
+        side.credit.deliver(len);
+        side.signals.remove(Signals::CREDIT_UPDATE);
+        let head = message(conn, role.other(), Op::Data, 0).emit();
+        if let Some(peer) = self.peers.peers.get_mut(&to.link) {
+            let data = self.peers.buffer.get(..got).unwrap_or(&[]);
+            peer.session.send(to.channel, owner_of(owner), [&head, data]);
+        }
+        self.peers.has_work = true;
+        cx.charge(cost::bytes(got));
+        if let Some(socket_port) = self.socket_ports.get_mut(owner) {
+            socket_port.count_sent(len);
+        }
+        self.stop_if_full(owner, to.link);
+        ReadOutcome::More
+    }
+
+    /// Continues with the processes that were not read to the end.
+    pub(super) fn continue_reading(&mut self, cx: &mut Context<'_>) {
+        for id in std::mem::take(&mut self.peers.unread) {
+            self.read_from_process(cx, id);
+        }
+    }
+
+    /// Reads from all processes of a port in the next tick: the peer has acknowledged their data.
+    pub(super) fn read_from_processes(&mut self, port: PortId) {
+        self.peers.unread.extend(self.table.of_port(port).map(|(id, _)| id));
+    }
+
+    /// Sends data of a peer to the process at side `target.1`, and keeps what the process has no room
+    /// for. A process that fails ends the connection.
+    pub(super) fn data_to_process(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+        (id, role): (ConnId, Role),
+    ) {
+        let Some((_, end)) = self.host_end(id) else { return };
+        let (owner, mut left) = (end.owner, data);
+        while !left.is_empty() && end.out.is_empty() {
+            cx.charge(cost::CALL_NS);
+            match end.stream.send_bytes(left) {
+                Ok(Some(sent)) if sent > 0 => {
+                    left = left.get(sent..).unwrap_or(&[]);
+                    end.consumed = end.consumed.wrapping_add(u32::try_from(sent).unwrap_or(0));
+                }
+                Ok(_) => break,
+                Err(_) => return self.end(cx, id, true),
+            }
+        }
+        end.out.extend(left);
+        if let Some(socket_port) = owner.and_then(|owner| self.socket_ports.get_mut(owner)) {
+            socket_port.count_data(u32::try_from(data.len()).unwrap_or(u32::MAX));
+        }
+        self.update_guest_credit(cx, id, role.other());
+    }
+}
