@@ -20,6 +20,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`process`] | the main thread: sessions, timers, reports |
+//! | [`report`] | differences of the site for the daemon |
 //! | [`watch`] | the thread that follows etcd |
 //! | [`client`] | requests to etcd's JSON gateway |
 //! | [`control`] | requests to the daemon |
@@ -28,7 +29,7 @@
 //! | [`snapshot`], [`keys`] | files |
 //! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
 //! | [`join`] | the verb that prepares a host |
-//! | [`verbs`] | groups, evictions, export and import |
+//! | [`verbs`], [`groups`] | groups with their policies, evictions, export and import |
 //! | [`args`] | options |
 //! | [`sandbox`] | restrictions of the process |
 //! | [`limits`] | limits |
@@ -42,12 +43,14 @@
 pub mod args;
 pub mod client;
 pub mod control;
+pub mod groups;
 pub mod http;
 pub mod init;
 pub mod join;
 pub mod keys;
 pub mod limits;
 pub mod process;
+pub mod report;
 pub mod sandbox;
 pub mod snapshot;
 pub mod stream;

@@ -4,8 +4,8 @@
 //! waits at etcd for changes of the site ([`crate::watch`]), one of `main` waits for signals, and
 //! the main thread ([`Process::run`]) does everything else. The main thread applies the changes to
 //! the replica, writes the host's record and the claims of this host, renews the lease of the
-//! record, and sends hosts and addresses to the daemon. Exchanges with etcd and the daemon block
-//! it.
+//! record, and sends hosts, addresses and policies to the daemon ([`crate::report`]). Exchanges
+//! with etcd and the daemon block it.
 //!
 //! | failure | effect |
 //! |---|---|
@@ -28,8 +28,8 @@ use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{Claimer, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, key};
 use causeway_model::{
-    ClusterAddress, ClusterHost, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel,
-    ClusterUpdate, Name, RemoteAddress,
+    ClusterAddress, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate,
+    Name,
 };
 
 use crate::client::{Etcd, EtcdError, RangeState, WatchMessage, WriteOutcome};
@@ -37,8 +37,9 @@ use crate::control::{self, ControlError};
 use crate::limits::{
     CLOCK_STEP_NS, CONTROL_RETRY, ETCD_RETRY_MAX, ETCD_RETRY_MIN, EVICTED_SHOWN, KEEPALIVE,
     LOCAL_WAIT, MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT,
-    SNAPSHOT, UPDATE_ENTRIES, UPDATE_HOSTS,
+    SNAPSHOT,
 };
+use crate::report::SiteState;
 use crate::snapshot;
 use crate::watch::Watch;
 
@@ -76,8 +77,7 @@ struct Sent {
     /// Number of the daemon.
     daemon: Option<u64>,
     generation: u64,
-    hosts: BTreeMap<Name, ClusterHost>,
-    addresses: BTreeMap<ClusterAddress, RemoteAddress>,
+    state: SiteState,
     at: Option<Instant>,
 }
 
@@ -655,28 +655,12 @@ impl Process {
     /// Sends the difference to what the daemon has, or the whole state.
     fn send(&mut self, daemon: u64, is_whole: bool) -> Result<(), ControlError> {
         let generation = self.replica.generation();
-        let hosts: BTreeMap<Name, ClusterHost> =
-            self.replica.hosts().into_iter().map(|host| (host.id.clone(), host)).collect();
-        let addresses: BTreeMap<ClusterAddress, RemoteAddress> = self
-            .replica
-            .addresses()
-            .into_iter()
-            .map(|address| (address.at.clone(), address))
-            .collect();
+        let state = SiteState::of(&self.replica);
         if is_whole {
-            (self.sent.hosts, self.sent.addresses) = (BTreeMap::new(), BTreeMap::new());
+            self.sent.state = SiteState::default();
         }
-        let new_hosts = hosts.iter().filter(|(id, host)| self.sent.hosts.get(*id) != Some(host));
-        let new_hosts: Vec<ClusterHost> = new_hosts.map(|(_, host)| host.clone()).collect();
-        let new = addresses.iter().filter(|(at, now)| self.sent.addresses.get(*at) != Some(now));
-        let new: Vec<RemoteAddress> = new.map(|(_, address)| address.clone()).collect();
-        let gone_hosts = self.sent.hosts.keys().filter(|id| !hosts.contains_key(*id));
-        let gone_hosts: Vec<Name> = gone_hosts.cloned().collect();
-        let gone = self.sent.addresses.keys().filter(|at| !addresses.contains_key(*at));
-        let gone: Vec<ClusterAddress> = gone.cloned().collect();
-        let mut updates = Vec::new();
         let status = self.status();
-        let mut empty = ClusterUpdate {
+        let empty = ClusterUpdate {
             site: self.settings.site.clone(),
             host: self.settings.host.clone(),
             instance: self.instance,
@@ -687,35 +671,16 @@ impl Process {
             removed_hosts: Vec::new(),
             addresses: Vec::new(),
             removed_addresses: Vec::new(),
+            policies: Vec::new(),
+            removed_policies: Vec::new(),
             status,
         };
-        for hosts in new_hosts.chunks(UPDATE_HOSTS) {
-            updates.push(ClusterUpdate { hosts: hosts.to_vec(), ..empty.clone() });
-        }
-        for addresses in new.chunks(UPDATE_ENTRIES) {
-            updates.push(ClusterUpdate { addresses: addresses.to_vec(), ..empty.clone() });
-        }
-        for removed in gone.chunks(UPDATE_ENTRIES) {
-            updates.push(ClusterUpdate { removed_addresses: removed.to_vec(), ..empty.clone() });
-        }
-        for removed in gone_hosts.chunks(UPDATE_ENTRIES) {
-            updates.push(ClusterUpdate { removed_hosts: removed.to_vec(), ..empty.clone() });
-        }
-        if updates.is_empty() {
-            empty.end = is_whole;
-            updates.push(empty);
-        }
-        if let Some(first) = updates.first_mut() {
-            first.begin = is_whole;
-        }
-        if let Some(last) = updates.last_mut() {
-            last.end = is_whole;
-        }
+        let updates = state.updates(&self.sent.state, &empty, is_whole);
         for update in &updates {
             control::update(&self.settings.control, update)?;
         }
         let at = Some(Instant::now());
-        self.sent = Sent { daemon: Some(daemon), generation, hosts, addresses, at };
+        self.sent = Sent { daemon: Some(daemon), generation, state, at };
         Ok(())
     }
 

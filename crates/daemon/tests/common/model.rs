@@ -17,7 +17,9 @@ use causeway_model::{
     PortState, PortView, RequestDispatch, RouteView, RuleView, ServiceRequest, TraceQuery,
     TraceView, TrafficPair, TrafficView,
 };
-use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::{
+    LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleOrigin, RuleSpec,
+};
 
 #[derive(Debug, Default)]
 pub struct Model {
@@ -370,6 +372,7 @@ impl State {
         let view = |spec: &GroupSpec| GroupView {
             name: spec.name.clone(),
             forwarding: spec.forwarding,
+            site_forwarding: None,
             weight: spec.weight,
             kind: spec.kind,
             ports: names(self.ports.values().map(|p| (&p.group, &p.name)), &spec.name),
@@ -380,7 +383,14 @@ impl State {
 
     fn rules(&self) -> Vec<RuleView> {
         let rules = self.rules.iter().cloned().enumerate();
-        rules.map(|(index, rule)| RuleView { index, rule, hits_total: 0 }).collect()
+        let view = |(index, rule)| RuleView {
+            index,
+            origin: RuleOrigin::Host,
+            group: None,
+            rule,
+            hits_total: 0,
+        };
+        rules.map(view).collect()
     }
 }
 
