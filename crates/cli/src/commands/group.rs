@@ -28,7 +28,10 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
             let value = cx.client.get(&path).map_err(|e| hint(e, "group", SEE_GROUPS))?;
             cx.show(&value, |value| {
                 let group: GroupView = view(value)?;
-                let forwarding = forwarding(&group);
+                let forwarding = match &group.site_forwarding {
+                    Some(site) => format!("{site} (cluster; this host: {})", group.forwarding),
+                    None => group.forwarding.clone(),
+                };
                 Ok(pairs(&[
                     ("name", group.name),
                     ("forwarding", forwarding),

@@ -45,7 +45,7 @@ impl Kept {
             return;
         }
         let text = serde_json::to_string_pretty(&policies).unwrap_or_default();
-        match store::replace(&file, &text) {
+        match store::replace(&file, &(text + "\n")) {
             Ok(()) => *known = policies,
             Err(error) => {
                 log::warn!(error:% = error; "the policies of the site are not kept: a restarted causewayd has them when causeway-directory reports; correct the cause");
