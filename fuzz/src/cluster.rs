@@ -70,9 +70,12 @@ static RECORDS: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
     let path = |key: RecordKey| key.path(&site());
     let group = |name: &str, vni| {
         let name = name.parse().expect("a name");
-        (path(RecordKey::Group(name)), GroupRecord { v: VERSION, vni }.write())
+        (path(RecordKey::Group(name)), GroupRecord::new(vni).write())
     };
     let mut all = vec![group("blue", 7), group("red", 8), group("red", 7)];
+    let rules =
+        r#"{"v":1,"vni":7,"forwarding":"routes","rules":[{"action":"reject","to":"blue/*:22"}]}"#;
+    all.push((path(RecordKey::Group("blue".parse().expect("a name"))), rules.into()));
     for number in 1..4 {
         all.push(host_record(number, number, BEGIN));
         all.push(host_record(number, number, BEGIN + SECOND));

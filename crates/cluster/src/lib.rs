@@ -18,7 +18,7 @@
 //! its main thread.
 //!
 //! ```
-//! use causeway_cluster::record::{GroupRecord, VERSION};
+//! use causeway_cluster::record::GroupRecord;
 //! use causeway_cluster::{Claimer, KeyEvent, RecordKey, Replica, SigningKey};
 //! use causeway_model::{AddressKind, ClusterAddress, LocalAddress};
 //!
@@ -27,7 +27,7 @@
 //! let key = SigningKey::new([7; 32])?; // The process asks the kernel for random bytes.
 //! let mut replica = Replica::new(site, host, key.public());
 //! let group = RecordKey::Group("blue".parse()?).path(replica.site()).into_bytes();
-//! let value = Some(GroupRecord { v: VERSION, vni: 7 }.write());
+//! let value = Some(GroupRecord::new(7).write());
 //! replica.list(&[KeyEvent { key: group, value, revision: 5 }], 5, 1_000);
 //!
 //! let (kind, group) = (AddressKind::Mac, "blue".parse()?);

@@ -11,9 +11,12 @@
 use std::net::SocketAddr;
 
 use causeway_model::limits::VNI_MAX;
-use causeway_model::{ClusterAddress, Name, PublicKeyText};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use causeway_model::{
+    ClusterAddress, Forwarding, Name, PublicKeyText, RULE_FIELDS, RuleSpec, SitePolicy, schema,
+};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::key::RecordKey;
 use crate::limits::{ENDPOINTS_MAX, VALUE_BYTES_MAX};
@@ -143,20 +146,51 @@ impl HostRecord {
     }
 }
 
-/// A group that hosts of the site share. Operators write it.
+/// A group that hosts of the site share, with the site's policy about it. Operators write it. A
+/// reader of an older release knows the number only, and ignores the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRecord {
     /// Version.
     pub v: u32,
     /// Number of the group on the wire, 0 to 16777215, unique in the site.
     pub vni: u32,
+    /// Treatment of frames that no route matches, on every host; `None` leaves each host its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarding: Option<Forwarding>,
+    /// Rules about connects in the group, which come before those of each host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "rules")]
+    pub rules: Vec<RuleSpec>,
+}
+
+/// Reads rules. A key that is not known is refused, unlike one of a record: an older reader would
+/// apply the rule to connects that its newer author did not mean.
+fn rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RuleSpec>, D::Error> {
+    let tables = Vec::<Map<String, Value>>::deserialize(from)?;
+    let rule = |(index, table): (usize, &Map<String, Value>)| {
+        schema::read(RULE_FIELDS, table).map_err(|problems| {
+            D::Error::custom(schema::joined(&format!("rule {index}"), &problems))
+        })
+    };
+    tables.iter().enumerate().map(rule).collect()
 }
 
 impl GroupRecord {
-    /// Reads a record.
+    /// Returns the record of a group without rules and forwarding.
+    pub const fn new(vni: u32) -> Self {
+        Self { v: VERSION, vni, forwarding: None, rules: Vec::new() }
+    }
+
+    /// Returns the policy of the record about its group. It is not checked here.
+    pub fn policy(&self, group: &Name) -> SitePolicy {
+        let (group, forwarding) = (group.clone(), self.forwarding);
+        SitePolicy { group, forwarding, rules: self.rules.clone() }
+    }
+
+    /// Reads a record. Whether its rules stay inside the group is not examined:
+    /// [`SitePolicy::check`] of [`Self::policy`] does.
     ///
     /// # Errors
-    /// The value is no record of a group.
+    /// The value is no record of a group, or a rule has not the form of `[[rule]]`.
     pub fn read(value: &[u8]) -> Result<Self, RecordError> {
         let record: Self = read(value)?;
         if record.vni > VNI_MAX {

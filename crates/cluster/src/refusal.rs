@@ -5,14 +5,16 @@
 //! ([`crate::replica`]). A conflict of a host's keys is also an alarm. Pure; runs in the caller's
 //! thread.
 
-use causeway_model::Name;
+use causeway_model::limits::SITE_RULES_MAX;
+use causeway_model::{Name, SitePolicyError};
 
+use crate::limits::GROUPS_MAX;
 use crate::record::RecordError;
 
 /// The reason for which a record was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordRefusal {
-    /// The key or the value has not the form of the schema.
+    /// The key or the value has not the form of the schema, or a rule of a group names another one.
     Malformed,
     /// The record has a newer version.
     Version,
@@ -60,12 +62,37 @@ impl RecordRefusal {
     }
 }
 
+impl RecordRefusal {
+    /// Returns the text of the alarm about the refused record of a group.
+    pub(crate) fn group_alarm(self, group: &Name) -> String {
+        let reason = match self {
+            Self::Version => "is of a newer release".to_owned(),
+            Self::Conflict => "has the number of another group".to_owned(),
+            Self::Full => format!("is beyond the limit of {GROUPS_MAX} groups"),
+            _ => format!(
+                "is malformed, has more than {SITE_RULES_MAX} rules, or a rule of another group"
+            ),
+        };
+        format!(
+            "the record of group {group} {reason}: it is refused, and the record before stays in \
+             force; `causeway cluster group show {group}` names the error, and `group set` corrects \
+             the record"
+        )
+    }
+}
+
 impl From<RecordError> for RecordRefusal {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Version(_) => Self::Version,
             RecordError::Long(_) | RecordError::Form(_) | RecordError::Range(_) => Self::Malformed,
         }
+    }
+}
+
+impl From<SitePolicyError> for RecordRefusal {
+    fn from(_: SitePolicyError) -> Self {
+        Self::Malformed
     }
 }
 

@@ -16,7 +16,8 @@
 //! | signed withdrawal | the address has no owner |
 //! | deletion of a claim, or a refused record in its place | the claim stays, *missing*, until its host claims anew; collected after 1 h, except own claims |
 //! | deletion of a withdrawal | the address is forgotten |
-//! | deletion of a group | the group is no longer shared |
+//! | record of a group with rules of another group, or too many | refused: the accepted record stays, with its rules and its forwarding |
+//! | deletion of a group | the group is no longer shared, and has no rules and no forwarding of the site |
 //! | deletion of an eviction | the caller must list anew: refused records may be accepted |
 //! | eviction of a host | its record and claims are forgotten, and refused |
 //! | more than 20 % of the records gone in one step, and at least 5; all groups; everything | removals are held, and alarmed |
@@ -28,7 +29,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_model::{ClusterAddress, ClusterGroup, ClusterHost, Name, RemoteAddress};
+use causeway_model::{ClusterAddress, Name};
 
 use crate::key::{RecordKey, is_of_operators};
 use crate::limits::{
@@ -38,6 +39,8 @@ use crate::limits::{
 use crate::record::{ClaimRecord, EvictionRecord, GroupRecord, HostRecord};
 use crate::refusal::{HostConflict, RecordRefusal};
 use crate::sign::VerifyingKey;
+
+mod views;
 
 /// A change of a key in etcd, or a key of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub struct Replica {
     /// Hosts with a record that conflicts, at most [`HOSTS_MAX`].
     conflicts: BTreeMap<Name, HostConflict>,
     evicted: BTreeMap<Name, EvictionRecord>,
+    /// Groups with a refused record in etcd, at most [`GROUPS_MAX`].
+    refused_groups: BTreeMap<Name, RecordRefusal>,
     groups: BTreeMap<Name, GroupRecord>,
     claims: BTreeMap<ClusterAddress, Claim>,
     /// Number of claims of each host.
@@ -124,6 +129,7 @@ impl Replica {
             hosts: BTreeMap::new(),
             conflicts: BTreeMap::new(),
             evicted: BTreeMap::new(),
+            refused_groups: BTreeMap::new(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
             claim_counts: BTreeMap::new(),
@@ -184,6 +190,7 @@ impl Replica {
         self.stored.clear();
         self.deleted.clear();
         self.conflicts.clear();
+        self.refused_groups.clear();
         for key in lost {
             self.delete(&key, wall);
         }
@@ -445,6 +452,7 @@ impl Replica {
     }
 
     fn put_group(&mut self, name: &Name, record: GroupRecord) -> Result<(), RecordRefusal> {
+        record.policy(name).check()?;
         let mut others = self.groups.iter().filter(|(other, _)| *other != name);
         if others.any(|(_, other)| other.vni == record.vni) {
             return Err(RecordRefusal::Conflict);
@@ -453,6 +461,7 @@ impl Replica {
             return Err(RecordRefusal::Full);
         }
         self.held_groups.remove(name);
+        self.refused_groups.remove(name);
         if self.groups.get(name) != Some(&record) {
             self.groups.insert(name.clone(), record);
             self.bump();
@@ -549,6 +558,7 @@ impl Replica {
                 }
             }
             RecordKey::Group(name) => {
+                self.refused_groups.remove(name);
                 if self.brake.is_some() {
                     if self.groups.contains_key(name) {
                         self.held_groups.insert(name.clone());
@@ -584,6 +594,11 @@ impl Replica {
 
     fn refuse(&mut self, key: &RecordKey, refusal: RecordRefusal, wall: u64) {
         self.count(refusal.counter());
+        if let RecordKey::Group(name) = key
+            && self.refused_groups.len() < GROUPS_MAX
+        {
+            self.refused_groups.insert(name.clone(), refusal);
+        }
         if let RecordKey::Claim(at) = key {
             self.count("claims_refused_total");
             if let Some(claim) = self.claims.get_mut(at) {
@@ -617,7 +632,8 @@ impl Replica {
         self.revision
     }
 
-    /// Returns a number that changes with [`Self::hosts`] and [`Self::addresses`], and with a hold.
+    /// Returns a number that changes with [`Self::hosts`], [`Self::addresses`] and
+    /// [`Self::policies`], and with a hold.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
@@ -628,7 +644,7 @@ impl Replica {
     }
 
     /// Returns the reason of the first alarm; `None` without one. The order: another host with this
-    /// host's name, the own eviction, a hold, a conflict of keys.
+    /// host's name, the own eviction, a hold, a conflict of keys, a refused record of a group.
     pub fn alarm(&self) -> Option<String> {
         if self.has_clone {
             return Some(format!(
@@ -650,8 +666,11 @@ impl Replica {
                  until the records are back, or `causeway-directory release` confirms the removals"
             ));
         }
-        let (id, conflict) = self.conflicts.first_key_value()?;
-        Some(conflict.alarm(id))
+        if let Some((id, conflict)) = self.conflicts.first_key_value() {
+            return Some(conflict.alarm(id));
+        }
+        let (group, refusal) = self.refused_groups.first_key_value()?;
+        Some(refusal.group_alarm(group))
     }
 
     /// Returns whether removals are held.
@@ -709,52 +728,6 @@ impl Replica {
         let stored = self.stored.get(&RecordKey::Claim(at.clone()));
         let stored = stored.filter(|stored| stored.exists);
         stored.map_or((0, false), |stored| (stored.revision, stored.accepted))
-    }
-
-    /// Returns the other hosts that are not evicted, with the groups that the site shares.
-    pub fn hosts(&self) -> Vec<ClusterHost> {
-        let is_other = |(id, _): &(&Name, &Host)| **id != self.own.0;
-        let group = |name: &Name| {
-            let vni = self.groups.get(name)?.vni;
-            Some(ClusterGroup { name: name.clone(), vni })
-        };
-        let view = |(id, host): (&Name, &Host)| ClusterHost {
-            id: id.clone(),
-            key: host.record.key.clone(),
-            endpoints: host.record.endpoints.clone(),
-            groups: host.record.groups.iter().filter_map(group).collect(),
-            seen: host.seen,
-            epoch: host.record.epoch,
-        };
-        self.hosts.iter().filter(is_other).map(view).collect()
-    }
-
-    /// Returns the addresses of other hosts in shared groups.
-    pub fn addresses(&self) -> Vec<RemoteAddress> {
-        let is_remote = |(at, claim): &(&ClusterAddress, &Claim)| {
-            let ClaimRecord { host, gone, .. } = &claim.record;
-            !gone && *host != self.own.0 && self.groups.contains_key(&at.group)
-        };
-        let view = |(at, claim): (&ClusterAddress, &Claim)| RemoteAddress {
-            at: at.clone(),
-            host: claim.record.host.clone(),
-            epoch: claim.record.epoch,
-        };
-        self.claims.iter().filter(is_remote).map(view).collect()
-    }
-
-    /// Returns every accepted record, as key and value, for a file.
-    pub fn records(&self) -> Vec<(String, Vec<u8>)> {
-        let path = |key: RecordKey| key.path(&self.site);
-        let hosts = self.hosts.iter();
-        let hosts = hosts.map(|(id, h)| (path(RecordKey::Host(id.clone())), h.record.write()));
-        let evicted = self.evicted.iter();
-        let evicted = evicted.map(|(id, e)| (path(RecordKey::Evicted(id.clone())), e.write()));
-        let groups = self.groups.iter();
-        let groups = groups.map(|(name, g)| (path(RecordKey::Group(name.clone())), g.write()));
-        let claims = self.claims.iter();
-        let claims = claims.map(|(at, c)| (path(RecordKey::Claim(at.clone())), c.record.write()));
-        hosts.chain(evicted).chain(groups).chain(claims).collect()
     }
 }
 

@@ -150,7 +150,7 @@ fn site_of_a_hundred_hosts_and_ten_thousand_addresses_converges() {
     let mut random = Random(seed);
     let writers: Vec<Writer> = (0..HOSTS).map(Writer::new).collect();
     let (mut store, mut wall) = (Store::default(), 1_000_000 * SECOND);
-    let group = GroupRecord { v: VERSION, vni: 7 };
+    let group = GroupRecord::new(7);
     store.put(&RecordKey::Group("blue".parse().unwrap()), group.write());
     for (number, writer) in writers.iter().enumerate() {
         store.put(&RecordKey::Host(writer.name.clone()), writer.record(number));

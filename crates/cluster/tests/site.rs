@@ -245,7 +245,7 @@ fn attack(store: &mut Store, random: &mut Random, wall: u64) {
 }
 
 fn put_site(store: &mut Store, hosts: &[Host]) {
-    let group = GroupRecord { v: VERSION, vni: 7 }.write();
+    let group = GroupRecord::new(7).write();
     store.put(path(&RecordKey::Group("blue".parse().unwrap())), group);
     for host in hosts {
         store.put(path(&RecordKey::Host(host.name.clone())), host.record());

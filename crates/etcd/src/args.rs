@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use causeway_cluster::limits::{TOKEN_SECONDS_MAX, TOKEN_SECONDS_MIN};
-use causeway_model::Name;
 use causeway_model::limits::{LINK_IDLE_SECONDS, LINK_IDLE_SECONDS_MAX, LINK_IDLE_SECONDS_MIN};
+use causeway_model::{Forwarding, Name};
 use clap::{Args, Parser, Subcommand};
 
 use crate::stream::Endpoint;
@@ -26,6 +26,8 @@ Examples:
       the same without a token, with a further group
   causeway-directory --etcd http://192.0.2.1:2379 group list
       list the groups that the site shares
+  causeway-directory --etcd http://192.0.2.1:2379 group set blue --rules blue.toml
+      state the rules of the group blue for all hosts
   causeway-directory --etcd http://192.0.2.1:2379 evict host3
       refuse the records of host3, for example because its key was stolen
 
@@ -187,6 +189,31 @@ Examples:
   causeway cluster join --etcd http://192.0.2.1:2379 --site lab --endpoint 192.0.2.11 --group blue=7
       without a token";
 
+const GROUP_SET_HELP: &str = "\
+A value that is not given stays. Rules of the site come before those of each host, which decide only
+connects that no rule of the site matches; their sides name the group, */ or host. A change reaches
+all hosts within a second, and does not end open connections. A host of an older release applies
+neither rules nor forwarding of the site.
+
+Examples:
+  causeway cluster group set blue --forwarding routes --etcd http://192.0.2.1:2379 --site lab
+  causeway cluster group set blue --rules blue.toml --etcd http://192.0.2.1:2379 --site lab
+      with this in blue.toml:
+        [[rule]]
+        action = \"accept\"
+        from = \"blue/3:*\"
+        to = \"blue/*:22\"
+        [[rule]]
+        action = \"reject\"
+        to = \"blue/*:22\"
+  causeway cluster group set blue --no-rules --etcd http://192.0.2.1:2379 --site lab";
+
+const GROUP_SHOW_HELP: &str = "\
+Examples:
+  causeway cluster group show blue --etcd http://192.0.2.1:2379 --site lab
+  causeway rule list
+      the rules as a host has them in force, with the connects that each decided";
+
 const TOKEN_HELP: &str = "\
 Examples:
   causeway cluster token create --etcd http://192.0.2.1:2379 --site lab --host host3 --ttl 1h
@@ -248,8 +275,42 @@ pub enum GroupVerb {
         /// Name of the group
         name: Name,
     },
+    /// Set the forwarding and the rules of a group on all hosts of the site; share it if it is not
+    #[command(after_help = GROUP_SET_HELP)]
+    Set(GroupSet),
+    /// Show a group: number, forwarding and rules
+    #[command(after_help = GROUP_SHOW_HELP)]
+    Show {
+        /// Name of the group
+        name: Name,
+    },
     /// List the groups
     List,
+}
+
+/// Options of `group set`.
+#[derive(Debug, Clone, Args)]
+#[command(group(clap::ArgGroup::new("value").required(true).multiple(true)))]
+pub struct GroupSet {
+    /// Name of the group
+    pub name: Name,
+    /// Number of the group on the wire, unique in the site; required for a new group
+    #[arg(long, group = "value", value_parser = clap::value_parser!(u32).range(0..=16_777_215))]
+    pub vni: Option<u32>,
+    /// Frames that no route matches: learn (forward as a switch) or routes (drop), on every host
+    /// instead of its own value
+    #[arg(long, value_name = "WORD", group = "value", value_parser = forwarding)]
+    pub forwarding: Option<Forwarding>,
+    /// Leave the forwarding to each host
+    #[arg(long, group = "value", conflicts_with = "forwarding")]
+    pub no_forwarding: bool,
+    /// File of the group's rules as [[rule]] tables, - for standard input; replaces all rules of the
+    /// site about the group, at most 64
+    #[arg(long, value_name = "FILE", group = "value")]
+    pub rules: Option<PathBuf>,
+    /// Delete the rules of the site about the group
+    #[arg(long, group = "value", conflicts_with = "rules")]
+    pub no_rules: bool,
 }
 
 /// Options of the process.
@@ -357,6 +418,12 @@ fn idle_seconds(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(valid).ok_or_else(|| {
         format!("expected 0, or {LINK_IDLE_SECONDS_MIN} to {LINK_IDLE_SECONDS_MAX} seconds")
     })
+}
+
+/// Reads a forwarding mode.
+fn forwarding(text: &str) -> Result<Forwarding, String> {
+    let known = serde_json::from_value(text.into());
+    known.map_err(|_| format!("expected {}", Forwarding::NAMES.join(" or ")))
 }
 
 /// Reads `NAME=VNI`.

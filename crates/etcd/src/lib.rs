@@ -21,6 +21,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`process`] | the main thread: sessions, timers, reports |
+//! | [`report`] | differences of the site for the daemon |
 //! | [`watch`] | the thread that follows etcd |
 //! | [`client`] | requests to etcd's JSON gateway |
 //! | [`list`] | lists of keys, in pages |
@@ -31,7 +32,7 @@
 //! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
 //! | [`host_name`] | names of hosts |
 //! | [`join`] | the verb that prepares a host |
-//! | [`verbs`] | groups, evictions, export and import |
+//! | [`verbs`], [`groups`] | groups with their policies, evictions, export and import |
 //! | [`args`] | options |
 //! | [`sandbox`] | restrictions of the process |
 //! | [`limits`] | limits |
@@ -45,6 +46,7 @@
 pub mod args;
 pub mod client;
 pub mod control;
+pub mod groups;
 pub mod host_name;
 pub mod http;
 pub mod init;
@@ -54,6 +56,7 @@ pub mod limits;
 pub mod list;
 pub mod new_file;
 pub mod process;
+pub mod report;
 pub mod sandbox;
 pub mod snapshot;
 pub mod stream;

@@ -58,11 +58,15 @@ pub const ITEM_BYTES: usize = 64;
 pub const WATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that are read of the snapshot, and most bytes of a file to import.
 pub const SNAPSHOT_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// Most bytes of a file of rules.
+pub const RULES_FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Most messages that wait for the main thread; a sender waits for room.
 pub const MESSAGES_MAX: usize = 16;
 /// Most new hosts in one update of the daemon: a host may have many groups.
 pub const UPDATE_HOSTS: usize = 4;
-/// Most addresses, or removed hosts, in one update of the daemon.
+/// Most policies of groups in one update of the daemon: a record has up to 4,096 bytes.
+pub const UPDATE_POLICIES: usize = 8;
+/// Most addresses, or removed entries, in one update of the daemon.
 pub const UPDATE_ENTRIES: usize = 128;
 /// Most evicted hosts in a report to the daemon; further ones are not shown.
 pub const EVICTED_SHOWN: usize = 64;

@@ -4,8 +4,8 @@
 //! waits at etcd for changes of the site ([`crate::watch`]), one of `main` waits for signals, and
 //! the main thread ([`Process::run`]) does everything else. The main thread applies the changes to
 //! the replica, writes the host's record and the claims of this host, renews the lease of the
-//! record, and sends hosts and addresses to the daemon. Exchanges with etcd and the daemon block
-//! it.
+//! record, and sends hosts, addresses and policies to the daemon ([`crate::report`]). Exchanges
+//! with etcd and the daemon block it.
 //!
 //! | failure | effect |
 //! |---|---|
@@ -16,8 +16,6 @@
 //! | lease expired | a new lease, and the host's record anew |
 //! | daemon away | asked again every 0.2 s, and nothing is written to etcd except the lease; the daemon then gets the whole state |
 //! | this process restarts | starts with the snapshot: the daemon keeps links and addresses meanwhile |
-
-mod updates;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,7 +32,6 @@ use causeway_model::{
     Name,
 };
 
-use self::updates::SiteState;
 use crate::client::{Etcd, EtcdError, RangeState, WatchMessage, WriteOutcome};
 use crate::control::{self, ControlError};
 use crate::limits::{
@@ -42,6 +39,7 @@ use crate::limits::{
     LOCAL_WAIT, MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT,
     SNAPSHOT,
 };
+use crate::report::SiteState;
 use crate::snapshot;
 use crate::watch::Watch;
 
@@ -79,7 +77,7 @@ struct Sent {
     /// Number of the daemon.
     daemon: Option<u64>,
     generation: u64,
-    site: SiteState,
+    state: SiteState,
     at: Option<Instant>,
 }
 
@@ -654,10 +652,12 @@ impl Process {
 
     /// Sends the difference to what the daemon has, or the whole state.
     fn send(&mut self, daemon: u64, is_whole: bool) -> Result<(), ControlError> {
-        let (generation, site) = (self.replica.generation(), SiteState::of(&self.replica));
+        let generation = self.replica.generation();
+        let state = SiteState::of(&self.replica);
         if is_whole {
-            self.sent.site = SiteState::default();
+            self.sent.state = SiteState::default();
         }
+        let status = self.status();
         let empty = ClusterUpdate {
             site: self.settings.site.clone(),
             host: self.settings.host.clone(),
@@ -669,13 +669,16 @@ impl Process {
             removed_hosts: Vec::new(),
             addresses: Vec::new(),
             removed_addresses: Vec::new(),
-            status: self.status(),
+            policies: Vec::new(),
+            removed_policies: Vec::new(),
+            status,
         };
-        for update in site.updates(&self.sent.site, is_whole, &empty) {
-            control::update(&self.settings.control, &update)?;
+        let updates = state.updates(&self.sent.state, &empty, is_whole);
+        for update in &updates {
+            control::update(&self.settings.control, update)?;
         }
         let at = Some(Instant::now());
-        self.sent = Sent { daemon: Some(daemon), generation, site, at };
+        self.sent = Sent { daemon: Some(daemon), generation, state, at };
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use causeway_model::Name;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Etcd, EtcdError, WriteOutcome, at};
+use crate::groups;
 use crate::limits::SNAPSHOT_BYTES_MAX;
 
 /// A failed verb.
@@ -40,8 +41,11 @@ pub enum VerbError {
     Token(#[from] TokenRefusal),
 }
 
+/// A record: key, value, and revision of the last change.
+pub(crate) type StoredRecord = (RecordKey, Vec<u8>, u64);
+
 /// Returns all records that have the form of the schema.
-fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<(RecordKey, Vec<u8>, u64)>, VerbError> {
+pub(crate) fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<StoredRecord>, VerbError> {
     let listing = etcd.list(&key::prefix(site))?;
     let parse = |event: causeway_cluster::KeyEvent| {
         Some((RecordKey::parse(site, &event.key).ok()?, event.value?, event.revision))
@@ -56,26 +60,10 @@ fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<(RecordKey, Vec<u8>, u64)
 /// # Errors
 /// Another group has the number, the group exists with another one, or etcd does not answer.
 pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), VerbError> {
-    for (key, value, _) in records(etcd, site)? {
-        let (RecordKey::Group(other), Ok(record)) = (key, GroupRecord::read(&value)) else {
-            continue;
-        };
-        if other == name && record.vni == vni {
-            return Ok(());
-        }
-        if other == name {
-            let text = format!(
-                "group {name} has the number {}: delete it first, which closes its links",
-                record.vni
-            );
-            return Err(VerbError::Conflict(text));
-        }
-        if record.vni == vni {
-            let text = format!("number {vni} is that of group {other}: choose another");
-            return Err(VerbError::Conflict(text));
-        }
+    if check_number(&records(etcd, site)?, &name, vni)? {
+        return Ok(());
     }
-    let value = Some(GroupRecord { v: VERSION, vni }.write());
+    let value = Some(GroupRecord::new(vni).write());
     let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };
     match etcd.write(site, &write)? {
         WriteOutcome::Done(_) => Ok(()),
@@ -83,6 +71,32 @@ pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(
             Err(VerbError::Conflict(format!("group {name} was changed meanwhile: try again")))
         }
     }
+}
+
+/// Returns whether a group is shared with a number.
+///
+/// # Errors
+/// Another group has the number, or the group is shared with another one.
+pub(crate) fn check_number(all: &[StoredRecord], name: &Name, vni: u32) -> Result<bool, VerbError> {
+    let mut is_shared = false;
+    for (key, value, _) in all {
+        let (RecordKey::Group(other), Ok(record)) = (key, GroupRecord::read(value)) else {
+            continue;
+        };
+        if other == name && record.vni == vni {
+            is_shared = true;
+        } else if other == name {
+            let text = format!(
+                "group {name} has the number {}: delete it first, which closes its links",
+                record.vni
+            );
+            return Err(VerbError::Conflict(text));
+        } else if record.vni == vni {
+            let text = format!("number {vni} is that of group {other}: choose another");
+            return Err(VerbError::Conflict(text));
+        }
+    }
+    Ok(is_shared)
 }
 
 /// Ends the sharing of a group.
@@ -100,9 +114,7 @@ pub fn delete_group(etcd: &mut Etcd, site: &Name, name: &Name) -> Result<(), Ver
 /// etcd does not answer.
 pub fn list_groups(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
     let group = |(key, value, _): (RecordKey, Vec<u8>, u64)| match key {
-        RecordKey::Group(name) => {
-            Some(json!({ "name": name, "vni": GroupRecord::read(&value).ok()?.vni }))
-        }
+        RecordKey::Group(name) => Some(groups::view(&name, &GroupRecord::read(&value).ok()?)),
         _ => None,
     };
     Ok(records(etcd, site)?.into_iter().filter_map(group).collect())
@@ -148,7 +160,8 @@ pub fn export(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
 }
 
 /// Writes the groups and evictions of an export, as far as their keys do not exist. Returns the
-/// number of written records. The values are not examined.
+/// number of written records. A group that hosts would refuse is an error; other values are not
+/// examined.
 ///
 /// # Errors
 /// The file is too long or no export of the site, or etcd does not answer; earlier records of the
@@ -170,7 +183,11 @@ pub fn import(etcd: &mut Etcd, site: &Name, file: &Path) -> Result<usize, VerbEr
         if !matches!(key, RecordKey::Group(_) | RecordKey::Evicted(_)) {
             continue;
         }
-        let write = Write { key, value: Some(value.to_string().into_bytes()), expected: 0 };
+        let value = match &key {
+            RecordKey::Group(name) => groups::check(name, value.clone())?,
+            _ => value.to_string().into_bytes(),
+        };
+        let write = Write { key, value: Some(value), expected: 0 };
         if let WriteOutcome::Done(_) = etcd.write(site, &write)? {
             count = count.saturating_add(1);
         }

@@ -8,7 +8,8 @@
 //! [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A group without a shard has no receiver of
 //! requests: the controller then refuses the command, or sends nothing (prepared routes, deletions
 //! and lists of routes). It sends [`SetRoutes`] when the shard of a group opens that has routes, or
-//! not the default kind and forwarding, and after routes were deleted with their port or link.
+//! not the default kind and forwarding, when the site changes the group's forwarding, and after
+//! routes were deleted with their port or link.
 
 use causeway_fabric::capture::Recording;
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};

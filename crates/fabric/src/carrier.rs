@@ -384,6 +384,15 @@ impl TypedRequest for LinkDeleted {
     type Answer = ();
 }
 
+/// Notifies a controller that the forwarding mode of a group may have changed
+/// ([`Control::forwarding`](crate::Control::forwarding)). The group need not exist.
+#[derive(Debug, Clone)]
+pub struct ForwardingChanged(pub Name);
+
+impl TypedRequest for ForwardingChanged {
+    type Answer = ();
+}
+
 /// A pool of reusable buffers, shared between threads. It keeps at most `POOLED_MAX` (64) unused
 /// buffers and does not limit the buffers in use.
 #[derive(Debug, Clone, Default)]

@@ -141,7 +141,7 @@ pub use log_limit::LogLimit;
 pub use port::{GroupId, Port, PortId, Ports};
 pub use registration::{Capability, Maker, ServiceRegistration};
 pub use registry::Control;
-pub use rules::{RuleEnd, Rules};
+pub use rules::{RuleEnd, RuleMatch, Rules};
 pub use service::{AttachmentStatus, Context, Progress, Service, ServiceWatch, SourceProgress};
 pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};

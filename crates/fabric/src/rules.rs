@@ -1,17 +1,20 @@
-//! Connect rules: an ordered list of accept and reject rules, after V4V's viptables.
+//! Connect rules: ordered lists of accept and reject rules, after V4V's viptables.
 //!
 //! The registry keeps the list of the operator, and each shard a copy with its own hit counts. The
 //! socket service checks each connect against the copy ([`Rules::admits`]) before it looks up the
 //! destination. The first matching rule decides; a connect that no rule matches is accepted.
 //!
+//! The rules of the site about the shard's group (`causeway_model::SitePolicy`) come before the
+//! list of the operator: the host's rules decide only connects that no rule of the site matches.
+//!
 //! Rules apply to new connects only: neither to open connections, nor to frames, nor to MX
-//! messages. They cannot admit a connect to another group. At most [`RULES_MAX`] (4,096) rules, and
-//! a further one is refused; a look-up scans the list in order, so its cost grows with the length.
-//! A connect is checked in the dispatcher's thread of the shard. The order of the list is that of
-//! the operator; two equal rules are permitted, and the second has no effect.
+//! messages. They cannot admit a connect to another group. At most [`RULES_MAX`] (4,096) rules of
+//! the operator, and a further one is refused; a look-up scans the lists in order, so its cost
+//! grows with their length. A connect is checked in the dispatcher's thread of the shard. The order
+//! of the list is that of the operator; two equal rules are permitted, and the second has no effect.
 
 use causeway_model::limits::RULES_MAX;
-use causeway_model::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
+use causeway_model::{CID_HOST, Name, RuleAction, RuleOrigin, RuleSide, RuleSpec};
 use causeway_model::{CommandError, RuleView};
 
 /// An end of a connect.
@@ -25,11 +28,72 @@ pub struct RuleEnd<'a> {
     pub port: u32,
 }
 
-/// The rules and their hit counts.
+/// The rule that decides a connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleMatch {
+    /// Author of the rule.
+    pub origin: RuleOrigin,
+    /// Number of the rule among those of its author, from 0.
+    pub index: usize,
+    /// The decision.
+    pub action: RuleAction,
+}
+
+/// Rules of one author in order, each with the number of connects that it decided.
+#[derive(Debug, Default)]
+pub(crate) struct RuleList(Vec<(RuleSpec, u64)>);
+
+impl RuleList {
+    /// Returns a list of rules without hits.
+    pub fn new(rules: Vec<RuleSpec>) -> Self {
+        Self(rules.into_iter().map(|rule| (rule, 0)).collect())
+    }
+
+    /// Returns the rules in order.
+    pub fn rules(&self) -> impl Iterator<Item = &RuleSpec> {
+        self.0.iter().map(|(rule, _)| rule)
+    }
+
+    /// Returns the index and action of the first rule that matches.
+    fn find(&self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> Option<(usize, RuleAction)> {
+        let index =
+            self.0.iter().position(|(r, _)| matches(&r.from, from) && matches(&r.to, to))?;
+        self.0.get(index).map(|(rule, _)| (index, rule.action))
+    }
+
+    /// Returns the views of the rules, in order; `group` is that of rules of the site.
+    pub fn view(&self, group: Option<&Name>) -> Vec<RuleView> {
+        let origin = if group.is_some() { RuleOrigin::Cluster } else { RuleOrigin::Host };
+        let view = |(index, (rule, hits)): (usize, &(RuleSpec, u64))| RuleView {
+            index,
+            origin,
+            group: group.cloned(),
+            rule: rule.clone(),
+            hits_total: *hits,
+        };
+        self.0.iter().enumerate().map(view).collect()
+    }
+
+    /// Returns the hit count of each rule, in order.
+    pub fn hits(&self) -> Vec<u64> {
+        self.0.iter().map(|(_, hits)| *hits).collect()
+    }
+
+    /// Adds the hit counts of another list of the same rules in the same order.
+    fn count(&mut self, other: &Self) {
+        for ((_, hits), (_, more)) in self.0.iter_mut().zip(&other.0) {
+            *hits = hits.saturating_add(*more);
+        }
+    }
+}
+
+/// The rules of a shard, and their hit counts.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// Rules in order, each with the number of connects that it decided.
-    list: Vec<(RuleSpec, u64)>,
+    /// Those of the site about the shard's group, which come first.
+    site: RuleList,
+    /// Those of the operator.
+    list: RuleList,
 }
 
 /// Returns whether one side of a rule matches an end of a connect.
@@ -46,43 +110,51 @@ fn matches(side: &RuleSide, end: RuleEnd<'_>) -> bool {
 }
 
 impl Rules {
-    /// Returns the index and action of the first rule that matches, without counting it; `None` if
-    /// no rule matches.
-    pub fn find(&self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> Option<(usize, RuleAction)> {
-        let index =
-            self.list.iter().position(|(r, _)| matches(&r.from, from) && matches(&r.to, to))?;
-        self.list.get(index).map(|(rule, _)| (index, rule.action))
+    /// Returns the first rule that matches, without counting it; `None` if no rule matches.
+    pub fn find(&self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> Option<RuleMatch> {
+        let found = |origin, (index, action)| RuleMatch { origin, index, action };
+        let site = self.site.find(from, to).map(|rule| found(RuleOrigin::Cluster, rule));
+        site.or_else(|| self.list.find(from, to).map(|rule| found(RuleOrigin::Host, rule)))
     }
 
     /// Returns whether the connect may be made, and counts the rule that decided. Without a match
     /// the connect is accepted.
     pub fn admits(&mut self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> bool {
-        let Some((index, action)) = self.find(from, to) else { return true };
-        if let Some((_, hits)) = self.list.get_mut(index) {
+        let Some(RuleMatch { origin, index, action }) = self.find(from, to) else { return true };
+        let list = match origin {
+            RuleOrigin::Cluster => &mut self.site,
+            RuleOrigin::Host => &mut self.list,
+        };
+        if let Some((_, hits)) = list.0.get_mut(index) {
             *hits = hits.saturating_add(1);
         }
         action == RuleAction::Accept
     }
 
-    /// Returns the rules in order.
+    /// Returns the rules of the operator in order.
     pub fn view(&self) -> Vec<RuleView> {
-        let views = self.list.iter().enumerate();
-        views
-            .map(|(index, (rule, hits))| RuleView { index, rule: rule.clone(), hits_total: *hits })
-            .collect()
+        self.list.view(None)
     }
 
-    /// Returns the hit count of each rule, in order.
-    pub fn hits(&self) -> Vec<u64> {
-        self.list.iter().map(|(_, hits)| *hits).collect()
+    /// Returns the hit counts of the rules of the site and of the operator, in order.
+    pub fn hits(&self) -> (Vec<u64>, Vec<u64>) {
+        (self.site.hits(), self.list.hits())
     }
 
-    /// Adds the hit counts of another list of the same rules in the same order, when the shard of
-    /// that list closes.
+    /// Adds the hit counts of the operator's rules of another list of the same rules in the same
+    /// order, when the shard of that list closes.
     pub(crate) fn count(&mut self, other: &Self) {
-        for ((_, hits), (_, more)) in self.list.iter_mut().zip(&other.list) {
-            *hits = hits.saturating_add(*more);
-        }
+        self.list.count(&other.list);
+    }
+
+    /// Adds the hit counts of the site's rules to `list`, when the shard closes.
+    pub(crate) fn count_site(&self, list: &mut RuleList) {
+        list.count(&self.site);
+    }
+
+    /// Replaces the rules of the site, with hit counts of 0. They are not checked here.
+    pub(crate) fn set_site(&mut self, rules: Vec<RuleSpec>) {
+        self.site = RuleList::new(rules);
     }
 
     /// Inserts a rule before `index`, or at the end.
@@ -91,7 +163,7 @@ impl Rules {
     /// The list is full, `index` is out of range, or the rule names two groups and so matches
     /// nothing.
     pub fn add(&mut self, index: Option<usize>, rule: RuleSpec) -> Result<(), CommandError> {
-        let count = self.list.len();
+        let count = self.list.0.len();
         if count >= RULES_MAX {
             return Err(CommandError::Full(format!("there are {RULES_MAX} rules already")));
         }
@@ -106,7 +178,7 @@ impl Rules {
                 "a rule from group {from} to group {to} can match nothing: no traffic crosses groups"
             )));
         }
-        self.list.insert(index, (rule, 0));
+        self.list.0.insert(index, (rule, 0));
         Ok(())
     }
 
@@ -115,10 +187,10 @@ impl Rules {
     /// # Errors
     /// No rule has this index.
     pub fn delete(&mut self, index: usize) -> Result<(), CommandError> {
-        if index >= self.list.len() {
+        if index >= self.list.0.len() {
             return Err(CommandError::NotFound { what: "rule", name: index.to_string() });
         }
-        self.list.remove(index);
+        self.list.0.remove(index);
         Ok(())
     }
 }
@@ -157,5 +229,28 @@ mod tests {
         rules.add(Some(0), rule(RuleAction::Reject, "*", "*")).unwrap();
         assert!(rules.delete(1).is_err());
         rules.delete(0).unwrap();
+    }
+    #[test]
+    fn rules_of_the_site_come_before_those_of_the_host() {
+        let blue: Name = "blue".parse().unwrap();
+        let end = |cid, port| RuleEnd { group: &blue, cid, port };
+        let mut rules = Rules::default();
+        rules.add(None, rule(RuleAction::Accept, "*", "*")).unwrap();
+        rules.set_site(vec![
+            rule(RuleAction::Accept, "blue/3:*", "blue/4:22"),
+            rule(RuleAction::Reject, "*", "blue/4:22"),
+        ]);
+        assert!(rules.admits(end(3, 9), end(4, 22)));
+        assert!(!rules.admits(end(5, 9), end(4, 22)), "the host cannot weaken the site");
+        assert!(rules.admits(end(5, 9), end(4, 23)));
+        rules.delete(0).unwrap();
+        rules.add(None, rule(RuleAction::Reject, "*", "*")).unwrap();
+        assert!(!rules.admits(end(5, 9), end(4, 23)), "the host decides the rest");
+        assert!(rules.admits(end(3, 9), end(4, 22)), "the site has decided");
+        assert_eq!(rules.hits(), (vec![2, 1], vec![1]));
+        let found = rules.find(end(5, 9), end(4, 22)).unwrap();
+        assert_eq!((found.origin, found.index), (RuleOrigin::Cluster, 1));
+        rules.set_site(Vec::new());
+        assert!(!rules.admits(end(3, 9), end(4, 22)));
     }
 }

@@ -75,6 +75,7 @@ mod rule;
 pub mod schema;
 mod section;
 pub mod settings;
+mod site_policy;
 mod trace;
 mod traffic_class;
 mod view;
@@ -102,12 +103,13 @@ pub use port::{
     PortContext, PortKind, PortOptions, PortSpec, VsockSpec, message_socket,
 };
 pub use route::{MacMatch, ROUTE_FIELDS, RouteEnd, RouteSpec};
-pub use rule::{RULE_FIELDS, RULE_INDEX, RuleAction, RuleSide, RuleSpec};
+pub use rule::{RULE_FIELDS, RULE_INDEX, RuleAction, RuleOrigin, RuleSide, RuleSpec};
 pub use section::{
     ConflictFinder, GroupMtu, HostNeed, MtuLister, PathMtu, ReferenceTarget, RequestEffect,
     SectionDefinition, SectionOrder, SectionRequests, StatsReader, TableConflict, TableContext,
     TableForms, TableLister, TableReader, TableReference, TableRelations, TableValues,
 };
+pub use site_policy::{SitePolicy, SitePolicyError};
 pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{

@@ -44,6 +44,8 @@ pub const PORTS_MAX: usize = 1024;
 pub const GROUPS_MAX: usize = 1024;
 /// Most rules in the ordered list.
 pub const RULES_MAX: usize = 4096;
+/// Most rules that a site states for a group; its record with more is refused.
+pub const SITE_RULES_MAX: usize = 64;
 /// Most queue pairs of one net port.
 pub const QUEUE_PAIRS_MAX: u16 = 8;
 /// Smallest MTU, in bytes (RFC 791: every IPv4 hop carries 68).
@@ -122,7 +124,9 @@ pub const SECTION_TABLES_MAX: usize = 1024;
 pub const CLUSTER_HOSTS_MAX: usize = 1_000;
 /// Most addresses of other hosts; an update of the cluster with more is refused.
 pub const CLUSTER_ADDRESSES_MAX: usize = 65_536;
-/// Most hosts and addresses in one update of the cluster; one with more is refused.
+/// Most groups with rules or a forwarding of the site; an update of the cluster with more is refused.
+pub const CLUSTER_POLICIES_MAX: usize = 4_096;
+/// Most hosts, addresses and groups in one update of the cluster; one with more is refused.
 pub const CLUSTER_UPDATE_MAX: usize = 256;
 /// Longest time for which a request for the addresses of this host waits for a change, in ms.
 pub const CLUSTER_WAIT_MS_MAX: u64 = 5_000;

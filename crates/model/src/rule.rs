@@ -2,7 +2,8 @@
 //!
 //! An operator inserts rules at a position ([`crate::Command::RuleAdd`]); the fabric keeps the list
 //! and copies it to every shard, and the socket service checks each connect of a guest or of the
-//! host. The first matching rule decides; without a match a connect is accepted.
+//! host. The first matching rule decides; without a match a connect is accepted. The rules of a
+//! site about the group ([`crate::SitePolicy`]) come before the list of the host.
 //!
 //! Rules do not apply to open connections, to Ethernet frames or to MX messages, and cannot connect
 //! two groups. At most [`RULES_MAX`] (4,096) rules; a further one, and a position beyond the end of
@@ -32,6 +33,17 @@ pub enum RuleAction {
 impl RuleAction {
     /// The names, as operators write them.
     pub const NAMES: [&'static str; 2] = ["accept", "reject"];
+}
+
+/// The author of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleOrigin {
+    /// The operator of this host: its configuration, or a command.
+    #[default]
+    Host,
+    /// The site, by the record of the group. Its rules come first, and no host can change them.
+    Cluster,
 }
 
 /// A side of a rule: `GROUP/CID:PORT`, each part a value or `*`; the host is `host`.

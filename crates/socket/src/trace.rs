@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use causeway_fabric::{GroupId, Port, PortId, Ports, RuleEnd, Rules};
+use causeway_fabric::{GroupId, Port, PortId, Ports, RuleEnd, RuleMatch, Rules};
 use causeway_model::commands::trace::Connect;
-use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
+use causeway_model::{CID_HOST, Name, RuleAction, RuleOrigin, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
 use crate::remote::Peers;
@@ -115,10 +115,16 @@ fn decide(
     // The caller's kernel chooses its port number; 0 stands for any.
     let (from, to) = (RuleEnd { group, cid: caller.cid, port: 0 }, RuleEnd { group, cid, port });
     match rules.find(from, to) {
-        Some((index, RuleAction::Accept)) => steps.push(format!("rule {index} accepts it")),
-        Some((index, RuleAction::Reject)) => {
-            steps.push(format!("rule {index} rejects it"));
-            return None;
+        Some(RuleMatch { origin, index, action }) => {
+            let name = match origin {
+                RuleOrigin::Host => format!("rule {index}"),
+                RuleOrigin::Cluster => format!("rule {group}:{index} of the site"),
+            };
+            if action == RuleAction::Reject {
+                steps.push(format!("{name} rejects it"));
+                return None;
+            }
+            steps.push(format!("{name} accepts it"));
         }
         None => steps.push("no rule matches, so it is accepted".into()),
     }

@@ -542,8 +542,15 @@ Examples:
 /// `causeway rule …`
 #[derive(Debug, Subcommand)]
 pub enum RuleVerb {
-    /// List all rules in their order
-    #[command(after_help = "Example:\n  causeway rule list")]
+    /// List all rules in their order: those of the cluster about its groups come first
+    #[command(after_help = "\
+A rule of the origin `cluster` is in the record of its group, and is changed on all hosts by
+`causeway cluster group set GROUP --rules FILE`. The rules of the origin `host` decide connects that
+no such rule matches.
+
+Examples:
+  causeway rule list
+  causeway rule list -o json")]
     List,
     /// Add a rule; the first rule that matches a connect decides it
     #[command(after_help = "\
@@ -566,12 +573,22 @@ Examples:
     /// Delete a rule; the rules after it move up
     #[command(after_help = "Example:\n  causeway rule del 0")]
     Del {
-        /// Number of the rule in `causeway rule list`
-        index: usize,
+        /// Number of the rule in `causeway rule list`; a rule of the cluster cannot be deleted here
+        #[arg(value_parser = rule_number)]
+        index: String,
         /// Missing objects, and the state file.
         #[command(flatten)]
         options: DeleteOptions,
     },
+}
+
+/// Parses the number of a rule, `GROUP:NUMBER` for one of the cluster.
+fn rule_number(text: &str) -> Result<String, String> {
+    let number = text
+        .rsplit_once(':')
+        .map_or(Some(text), |(group, number)| group.parse::<Name>().is_ok().then_some(number));
+    let is_valid = number.is_some_and(|number| number.parse::<usize>().is_ok());
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "expected a number, from 0".to_owned())
 }
 
 /// `causeway config …`

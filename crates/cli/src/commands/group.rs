@@ -28,9 +28,13 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
             let value = cx.client.get(&path).map_err(|e| hint(e, "group", SEE_GROUPS))?;
             cx.show(&value, |value| {
                 let group: GroupView = view(value)?;
+                let forwarding = match &group.site_forwarding {
+                    Some(site) => format!("{site} (cluster; this host: {})", group.forwarding),
+                    None => group.forwarding.clone(),
+                };
                 Ok(pairs(&[
                     ("name", group.name),
-                    ("forwarding", group.forwarding),
+                    ("forwarding", forwarding),
                     ("weight", group.weight.to_string()),
                     ("kind", group.kind),
                     ("ports", group.ports.join("\n")),
@@ -61,6 +65,14 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
     }
 }
 
+/// Returns the forwarding that is in force: that of the site, if it states one.
+fn forwarding(group: &GroupView) -> String {
+    match &group.site_forwarding {
+        Some(site) => format!("{site} (cluster)"),
+        None => group.forwarding.clone(),
+    }
+}
+
 /// Prints a line for each group, with the names of its ports and links.
 fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/groups")?;
@@ -74,7 +86,8 @@ fn list(cx: &CommandContext) -> Result<()> {
         };
         for group in groups {
             let (ports, links) = (words(&group.ports), words(&group.links));
-            table.row(vec![group.name, group.forwarding, ports, links]);
+            let forwarding = forwarding(&group);
+            table.row(vec![group.name, forwarding, ports, links]);
         }
         Ok(table.render())
     })

@@ -4,7 +4,8 @@
 //! and deletion, so that a number is valid only until the list changes. `add` without `--index`
 //! appends. `add --may-exist` succeeds if an equal rule exists at any position, and then the index
 //! is ignored. The verb does not check whether a rule can match. `del` of a number that no rule has
-//! is an error of exit status 3, or a success with `--if-exists`.
+//! is an error of exit status 3, or a success with `--if-exists`. A rule of the site has the number
+//! `GROUP:NUMBER`, and comes before those of the host; the daemon refuses to delete it.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/rules`.
 
@@ -41,12 +42,19 @@ fn list(cx: &CommandContext) -> Result<()> {
         let left = ["ACTION", "FROM", "TO"].map(|head| (head, Align::Left));
         let mut heads = vec![("INDEX", Align::Right)];
         heads.extend(left);
-        heads.push(("HITS", Align::Right));
+        heads.extend([("HITS", Align::Right), ("ORIGIN", Align::Left)]);
         let mut table = TextTable::new(&heads);
         for rule in rules {
             let of = |key| cell(&rule.rule, key);
-            let (index, hits) = (rule.index.to_string(), rule.hits_total.to_string());
-            table.row(vec![index, of("action"), of("from"), of("to"), hits]);
+            let index = match &rule.group {
+                Some(group) => format!("{group}:{}", rule.index),
+                None => rule.index.to_string(),
+            };
+            // An older daemon states no origin.
+            let is_old = rule.origin.is_empty();
+            let origin = if is_old { "host".to_owned() } else { rule.origin.clone() };
+            let hits = rule.hits_total.to_string();
+            table.row(vec![index, of("action"), of("from"), of("to"), hits, origin]);
         }
         Ok(table.render())
     })
@@ -67,6 +75,10 @@ fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<&Value>, ephemeral: b
 /// Returns whether an equal rule exists at any position.
 fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let rules = cx.client.get("/v1/rules")?;
-    let same = |rule: &Value| RULE_FIELDS.iter().all(|field| rule[field.key] == wanted[field.key]);
+    // A rule of the site can go at any time: it is not the rule that the operator asks for.
+    let same = |rule: &Value| {
+        rule.get("group").is_none()
+            && RULE_FIELDS.iter().all(|field| rule[field.key] == wanted[field.key])
+    };
     Ok(rules.as_array().is_some_and(|rules| rules.iter().any(same)))
 }

@@ -361,9 +361,9 @@ fn rule_list_keeps_its_order() {
     assert!(host.ok("rule add accept --to host:1-1023 --may-exist").contains("exists already"));
     let list = host.ok("rule list");
     let rows: Vec<Vec<&str>> = list.lines().map(|l| l.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["INDEX", "ACTION", "FROM", "TO", "HITS"]);
-    assert_eq!(rows[1], ["0", "accept", "*/*:*", "host:1-1023", "0"]);
-    assert_eq!(rows[2], ["1", "reject", "blue/3:*", "blue/4:22", "0"]);
+    assert_eq!(rows[0], ["INDEX", "ACTION", "FROM", "TO", "HITS", "ORIGIN"]);
+    assert_eq!(rows[1], ["0", "accept", "*/*:*", "host:1-1023", "0", "host"]);
+    assert_eq!(rows[2], ["1", "reject", "blue/3:*", "blue/4:22", "0", "host"]);
     assert_eq!(rows.len(), 3);
     host.fails("rule add drop", 2, "possible values: accept, reject");
     host.fails("rule add reject --to blue", 2, "expected GROUP/CID:PORT");

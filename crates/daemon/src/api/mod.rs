@@ -51,7 +51,9 @@ use std::time::Instant;
 
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, GroupView, PortView};
-use causeway_model::{GROUP_FIELDS, KindDefinition, KindInfo, PortSpec, RuleSpec, schema};
+use causeway_model::{
+    GROUP_FIELDS, KindDefinition, KindInfo, PortSpec, RuleSpec, RuleView, schema,
+};
 use causeway_model::{InfoView, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
 use causeway_model::{
     NounCall, NounDefaults, NounDefinition, NounError, NounReply, SectionDefinition,
@@ -373,7 +375,7 @@ fn find_group(fabric: &dyn FabricControl, name: &Name) -> Result<GroupView, Http
     }
 }
 
-/// Answers `/v1/rules`; refuses a rule between two groups.
+/// Answers `/v1/rules`; refuses a rule between two groups, and the deletion of a rule of the site.
 fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::RuleList, 200),
@@ -389,15 +391,39 @@ fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
             call.run(Command::RuleAdd { index, rule }, 201)
         }
         ([index], "DELETE") => {
-            let index = index
-                .parse()
-                .map_err(|_| invalid(format!("rule {index:?}: expected its number, from 0")))?;
+            let index = index.parse().map_err(|_| no_rule(call, index))?;
             call.run(Command::RuleDel { index }, 200)
         }
         ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
         ([_], _) => Err(HttpReply::method_not_allowed("DELETE")),
         _ => Err(call.no_path()),
     }
+}
+
+/// Returns the refusal to delete a rule that has no number of this host: `GROUP:NUMBER` is a rule of
+/// the site, and another text is no rule.
+fn no_rule(call: &ApiCall<'_>, text: &str) -> HttpReply {
+    let number = || {
+        let (group, index) = text.split_once(':')?;
+        Some((group.parse::<Name>().ok()?, index.parse::<usize>().ok()?))
+    };
+    let Some((group, index)) = number() else {
+        return invalid(format!("rule {text:?}: expected its number, from 0"));
+    };
+    let all = match call.fabric.call(Command::RuleList) {
+        Ok(Answer::Rules(all)) => all,
+        Ok(other) => return unexpected(&other),
+        Err(error) => return refused(error),
+    };
+    let is_meant = |view: &RuleView| view.group.as_ref() == Some(&group) && view.index == index;
+    if !all.iter().any(is_meant) {
+        return refused(CommandError::NotFound { what: "rule", name: text.to_owned() });
+    }
+    refused(CommandError::Conflict(format!(
+        "rule {text} is in the site's record of group {group}, which this host cannot change: \
+         `causeway cluster group set {group} --rules FILE` replaces the rules on all hosts, and \
+         `--no-rules` deletes them"
+    )))
 }
 
 /// Lists the dispatchers, or moves shards of a group to a dispatcher.

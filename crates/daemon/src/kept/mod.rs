@@ -22,11 +22,14 @@
 //! anew at the end of a request of the control API that sent a command to a service, except the
 //! commands that a section follows.
 //!
+//! The policies of the site about groups have a file of their own ([`site`]).
+//!
 //! [`crate::lifecycle`] opens, fills and closes it: changes after [`Kept::close`] are not followed.
 //! [`crate::api`] and [`crate::vnet`] send commands in the threads of their connections.
 
 pub mod objects;
 pub mod restore;
+mod site;
 pub mod store;
 pub mod table;
 pub mod writer;
@@ -37,7 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use causeway_model::{
     Answer, Command, CommandError, Name, PortState, PortView, RequestEffect, SectionDefinition,
-    ServiceRequest, ServiceResponse,
+    ServiceRequest, ServiceResponse, SitePolicy,
 };
 
 use self::objects::{Change, Origin, RunningObjects, Standing};
@@ -71,6 +74,8 @@ pub struct Kept {
     /// Ports whose guests a stop has cut off: by the last daemon, or at the end by this one.
     cut_off: Mutex<BTreeSet<Name>>,
     lock: Mutex<Option<StateLock>>,
+    /// The policies of the site that their file has.
+    site: Mutex<Vec<SitePolicy>>,
 }
 
 impl std::fmt::Debug for Kept {
@@ -156,8 +161,12 @@ impl Kept {
             Some((_, RequestEffect::Nothing)) => {}
             Some((_, RequestEffect::Unknown)) | None => lock(touched).service = true,
         }
-        let waiting = self.retained_of(&request);
-        match self.inner.call(Command::Service(request)) {
+        let (waiting, is_report) = (self.retained_of(&request), site::is_report(&request));
+        let answer = self.inner.call(Command::Service(request));
+        if is_report && answer.is_ok() {
+            self.save_site();
+        }
+        match answer {
             Err(error @ CommandError::NotFound { .. }) => {
                 let gone = waiting.filter(|key| self.drop_waiting(key, touched));
                 gone.map(|_| Answer::Service(ServiceResponse::done())).ok_or(error)

@@ -7,7 +7,8 @@
 //!
 //! [`Kept::restore_before_ports`] adds groups and rules once those of the configuration file are
 //! there, each rule at its stored index, and puts the policies in force, before any port is opened: a
-//! route drops the frames that it matches while its target is missing. [`Kept::restore_rest`] adds
+//! route drops the frames that it matches while its target is missing. It puts the policies of the
+//! site in force too ([`super::site`]). [`Kept::restore_rest`] adds
 //! ports and objects of services after all objects of the configuration file, and completes
 //! the policies: from then on, the deletion of a target deletes its policy.
 //!
@@ -79,6 +80,7 @@ impl Kept {
             off: OnceLock::new(),
             cut_off: Mutex::default(),
             lock: Mutex::default(),
+            site: Mutex::default(),
         };
         if is_ephemeral {
             kept.turn_off("causewayd runs with --ephemeral");
@@ -153,6 +155,7 @@ impl Kept {
     /// Adds the groups and rules of the state file, and puts its policies in force. All groups and
     /// rules of the configuration file must be there.
     pub fn restore_before_ports(&self) {
+        self.restore_site();
         let objects = std::mem::take(&mut lock(&self.restored).objects);
         let mut later = Vec::new();
         let mut rules = Vec::new();

@@ -10,7 +10,9 @@
 //! `GET /v1/config` and `POST /v1/config/diff`. A call blocks until the dispatchers answer, and
 //! ends with the first error.
 
-use causeway_model::{Answer, Command, CommandError, GroupSpec, GroupView, SectionDefinition};
+use causeway_model::{
+    Answer, Command, CommandError, GroupSpec, GroupView, RuleOrigin, SectionDefinition,
+};
 
 use super::{FabricState, SectionObject, unexpected};
 use crate::fabric::{FabricControl, ask_service};
@@ -36,7 +38,9 @@ pub fn read_running(
         kind: view.kind,
     };
     state.groups.extend(groups.into_iter().map(group));
-    state.rules.extend(rules.into_iter().map(|view| view.rule));
+    // Rules of the site belong to no configuration of this host.
+    let own = rules.into_iter().filter(|view| view.origin == RuleOrigin::Host);
+    state.rules.extend(own.map(|view| view.rule));
     state.ports.extend(ports.into_iter().map(|view| view.spec));
     state.objects = list(fabric, sections.iter())?;
     Ok(state)

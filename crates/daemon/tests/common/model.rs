@@ -17,7 +17,9 @@ use causeway_model::{
     TraceView, TrafficPair, TrafficView,
 };
 use causeway_model::{ClusterStatus, ClusterView, Name};
-use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::{
+    LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleOrigin, RuleSpec,
+};
 
 #[derive(Debug, Default)]
 pub struct Model {
@@ -197,6 +199,7 @@ impl State {
                     hosts: 0,
                     hosts_seen: 0,
                     addresses: 0,
+                    complete: false,
                     heard_seconds: None,
                     status: ClusterStatus::default(),
                 })
@@ -383,6 +386,7 @@ impl State {
         let view = |spec: &GroupSpec| GroupView {
             name: spec.name.clone(),
             forwarding: spec.forwarding,
+            site_forwarding: None,
             weight: spec.weight,
             kind: spec.kind,
             ports: names(self.ports.values().map(|p| (&p.group, &p.name)), &spec.name),
@@ -393,7 +397,14 @@ impl State {
 
     fn rules(&self) -> Vec<RuleView> {
         let rules = self.rules.iter().cloned().enumerate();
-        rules.map(|(index, rule)| RuleView { index, rule, hits_total: 0 }).collect()
+        let view = |(index, rule)| RuleView {
+            index,
+            origin: RuleOrigin::Host,
+            group: None,
+            rule,
+            hits_total: 0,
+        };
+        rules.map(view).collect()
     }
 }
 

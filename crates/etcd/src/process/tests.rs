@@ -73,7 +73,7 @@ fn process_writes_a_snapshot_that_failed_again() {
     let folder = Folder::new("process");
     let mut process = process(folder.join("missing"));
     let key = RecordKey::Group("blue".parse().unwrap()).path(&process.settings.site);
-    let value = Some(GroupRecord { v: VERSION, vni: 7 }.write());
+    let value = Some(GroupRecord::new(7).write());
     let event = KeyEvent { key: key.into_bytes(), value, revision: 1 };
     process.replica.apply(&[event], 1, wall());
     process.save(true);

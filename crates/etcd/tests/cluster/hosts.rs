@@ -377,6 +377,12 @@ impl Host {
         ask(&self.socket(), "POST", path, body).unwrap_or_else(|| panic!("{path}: no answer"));
     }
 
+    /// Asks the daemon for a change that it may refuse; returns the status and the text of the reply.
+    pub fn change(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let (status, body) = exchange(&self.socket(), method, path, body).unwrap();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// Returns a file in the folder of the host, such as the socket of a port.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -407,14 +413,19 @@ impl Host {
 }
 
 fn ask(socket: &Path, method: &str, path: &str, body: &str) -> Option<Value> {
+    let (status, body) = exchange(socket, method, path, body)?;
+    assert!((200..300).contains(&status), "{path}: {}", String::from_utf8_lossy(&body));
+    serde_json::from_slice(&body).ok()
+}
+
+/// Sends a request to a daemon; returns the status and the body of the reply.
+fn exchange(socket: &Path, method: &str, path: &str, body: &str) -> Option<(u16, Vec<u8>)> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut connection = Connection::new(stream);
     let request = HttpCall { method, path, host: "x", token: None, body: body.as_bytes() };
     let status = connection.send(&request).ok()?;
-    let body = connection.read_all(1 << 24).ok()?;
-    assert!((200..300).contains(&status), "{path}: {}", String::from_utf8_lossy(&body));
-    serde_json::from_slice(&body).ok()
+    Some((status, connection.read_all(1 << 24).ok()?))
 }
 
 /// Sends frames from one guest to another until one arrives.

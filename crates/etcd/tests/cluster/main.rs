@@ -10,6 +10,7 @@ mod moves;
 mod on_demand;
 mod outage;
 mod partition;
+mod policies;
 mod proxy;
 mod rights;
 mod sockets;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::hosts::{EtcdServer, Host, PATIENCE, SHARED_CID, cid, udp_port, wait};
 
 /// Connects to a CID until a guest with it answers, and moves bytes in both directions.
-fn cross(from: &mut Sockets, to: &mut Sockets, number: u32) {
+pub fn cross(from: &mut Sockets, to: &mut Sockets, number: u32) {
     let cid = to.cid();
     to.listen(Type::Stream, number);
     let mut text = [0; 5];
@@ -29,7 +29,7 @@ fn cross(from: &mut Sockets, to: &mut Sockets, number: u32) {
 }
 
 /// Returns the host that has a CID, by the addresses of the cluster.
-fn owner(addresses: &Value, cid: u32) -> Option<&str> {
+pub fn owner(addresses: &Value, cid: u32) -> Option<&str> {
     let (mut all, cid) = (addresses.as_array()?.iter(), cid.to_string());
     let found = all.find(|at| at["kind"] == "cid" && at["address"] == cid.as_str())?;
     found["host"].as_str()

@@ -13,7 +13,7 @@
 mod captures;
 mod routes;
 
-use causeway_fabric::carrier::{FindLink, LinkDeleted};
+use causeway_fabric::carrier::{FindLink, ForwardingChanged, LinkDeleted};
 use causeway_fabric::traffic::{ReadDirectTraffic, add_direct};
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::{captures as capture, routes as route, traffic};
@@ -100,6 +100,7 @@ impl Controller for EthernetController {
             .on(|capture::Stop(number)| captures.stop(number))
             .on(|capture::End(number)| captures.end(number))
             .on(|LinkDeleted { name, group }| routes.forget(control, &group, &RouteEnd::Edge(name)))
+            .on(|ForwardingChanged(group)| routes.follow_forwarding(control, &group))
     }
 
     fn shard_opened(

@@ -219,8 +219,19 @@ impl Routes {
         shard: &ShardKey,
     ) -> Result<(), CommandError> {
         let usual = GroupSpec::from(shard.group.clone());
-        let is_strict = control.group(&shard.group).is_ok_and(|spec| *spec != usual);
+        let is_strict = control.group(&shard.group).is_ok_and(|spec| *spec != usual)
+            || control.forwarding(&shard.group).is_ok_and(|mode| mode != usual.forwarding);
         if is_strict || self.has_routes(&shard.group) { self.set(control, shard) } else { Ok(()) }
+    }
+
+    /// Sends the shard of a group, if it is open, the forwarding mode that is in force now.
+    pub(super) fn follow_forwarding(
+        &self,
+        control: &Control<'_>,
+        group: &Name,
+    ) -> Result<(), CommandError> {
+        let shard = shard_of(group);
+        if control.has_shard(&shard) { self.set(control, &shard) } else { Ok(()) }
     }
 
     /// Returns whether a group has a route.
@@ -232,8 +243,8 @@ impl Routes {
     fn set(&self, control: &Control<'_>, shard: &ShardKey) -> Result<(), CommandError> {
         let of = self.all.iter().filter(|(_, route)| route.spec.group == shard.group);
         let routes = of.map(|(number, route)| (*number, route.spec.clone())).collect();
-        let spec = control.group(&shard.group);
-        let (forwarding, kind) = spec.map(|spec| (spec.forwarding, spec.kind)).unwrap_or_default();
+        let forwarding = control.forwarding(&shard.group).unwrap_or_default();
+        let kind = control.group(&shard.group).map(|spec| spec.kind).unwrap_or_default();
         control.ask(shard, SetRoutes { routes, forwarding, kind })
     }
 }

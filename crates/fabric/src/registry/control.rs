@@ -10,10 +10,13 @@
 //! that are not being called when it configures a new shard. A controller cannot add or delete
 //! ports and groups.
 
-use causeway_model::{CommandError, GroupSpec, Name, PortSpec, ServiceRequest, TypedRequest};
+use causeway_model::{
+    CommandError, Forwarding, GroupSpec, Name, PortSpec, ServiceRequest, SitePolicy, TypedRequest,
+};
 
 use super::core::{Core, HOST, inconsistent};
 use super::{Entry, no_service};
+use crate::carrier::ForwardingChanged;
 use crate::controller::Controller;
 use crate::registration::Capability;
 use crate::shard::ShardKey;
@@ -74,6 +77,42 @@ impl<'a> Control<'a> {
     /// Returns every group, in the order in which the groups were added.
     pub fn groups(&self) -> impl Iterator<Item = &GroupSpec> {
         self.core.groups.iter()
+    }
+
+    /// Returns the forwarding mode of a group that is in force: that of the site, or else that of
+    /// the group.
+    ///
+    /// # Errors
+    /// No group has this name.
+    pub fn forwarding(&self, name: &Name) -> Result<Forwarding, CommandError> {
+        let own = self.group(name)?.forwarding;
+        Ok(self.core.site_forwarding(name).unwrap_or(own))
+    }
+
+    /// Returns the groups with a policy of the site, in order of their names, each with the site's
+    /// forwarding mode; also groups that do not exist here.
+    pub fn site_groups(&self) -> impl ExactSizeIterator<Item = (&Name, Option<Forwarding>)> {
+        self.core.site.iter().map(|(group, policy)| (group, policy.forwarding()))
+    }
+
+    /// Returns the policy of the site about a group, if there is one.
+    pub fn site_policy(&self, group: &Name) -> Option<SitePolicy> {
+        Some(self.core.site.get(group)?.to_policy(group))
+    }
+
+    /// Replaces the policy of the site about a group, which need not exist, and notifies the
+    /// reachable controllers of a changed forwarding mode. An empty policy removes it.
+    ///
+    /// # Errors
+    /// The policy is refused ([`SitePolicy::check`]), or a dispatcher has stopped: the policy is
+    /// then in force, except in the shards of that dispatcher.
+    pub fn set_site_policy(&mut self, policy: SitePolicy) -> Result<(), CommandError> {
+        policy.check().map_err(|error| CommandError::Invalid(error.to_string()))?;
+        let group = policy.group.clone();
+        if self.core.set_site_policy(policy)? {
+            self.consult(&ForwardingChanged(group))?;
+        }
+        Ok(())
     }
 
     /// Returns the port of this name, and the shard that serves it.

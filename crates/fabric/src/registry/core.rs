@@ -12,13 +12,14 @@
 //! lost shard stays listed: commands about its ports fail, and the list of ports omits them. At
 //! most [`GROUPS_MAX`] (1,024) groups, and a further one is refused; a group cannot have the name
 //! of [`HOST`]. A shard gets the rules and the weight of its group when it opens; `registry::rules`
-//! updates the rules later.
+//! and `registry::site` update the rules later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::site::GroupPolicy;
 use super::{Reply, no_service};
 use crate::balance::{DispatcherLoad, choose_move};
 use crate::dispatch_mode::PollConfig;
@@ -62,8 +63,10 @@ pub(super) struct Core {
     pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
     /// Open shards.
     pub(super) shards: BTreeMap<ShardKey, ShardPlacement>,
-    /// Rules, with the hit counts of closed shards.
+    /// Rules of the operator, with the hit counts of closed shards.
     pub(super) rules: Rules,
+    /// Policies of the site, by group; also of groups that do not exist here.
+    pub(super) site: BTreeMap<Name, GroupPolicy>,
 }
 
 /// The name that stands for the host in place of a group.
@@ -110,6 +113,7 @@ impl Core {
             ports: BTreeMap::new(),
             shards: BTreeMap::new(),
             rules: Rules::default(),
+            site: BTreeMap::new(),
         }
     }
 
@@ -267,7 +271,11 @@ impl Core {
         let of = key.clone();
         let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.detach(&of)));
         if let Ok(Some(mut detached)) = released {
-            self.rules.count(detached.shard.rules_mut());
+            let counted = detached.shard.rules_mut();
+            self.rules.count(counted);
+            if let Some(policy) = self.site.get_mut(&key.group) {
+                counted.count_site(&mut policy.rules);
+            }
         }
     }
 
@@ -280,6 +288,7 @@ impl Core {
         for view in self.rules.view() {
             shard.rules_mut().add(None, view.rule)?;
         }
+        shard.rules_mut().set_site(self.site_rules(group));
         Ok(shard)
     }
 

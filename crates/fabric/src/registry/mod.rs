@@ -13,6 +13,7 @@
 mod control;
 mod core;
 mod rules;
+mod site;
 
 use std::fmt;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Registry {
     /// Returns the views of all groups, with the objects of services.
     fn group_views(&self) -> Vec<GroupView> {
         let views = self.core.groups.iter().map(|group| {
-            let mut view = GroupView::new(group, self.core.ports_of(&group.name));
+            let mut view = self.core.group_view(group);
             for entry in &self.controllers {
                 entry.controller.extend_group(&mut view);
             }

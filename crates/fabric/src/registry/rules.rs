@@ -3,7 +3,8 @@
 //! [`super::Registry`] calls it for commands about rules and for `Trace`. The list of the operator
 //! is in the registry; a change is made there first and then in every shard, so shards check
 //! connects against the old list for a moment. Existing connections are not affected by a change.
-//! Hit counts are summed over all shards when they are viewed. An index beyond the list, a group
+//! Hit counts are summed over all shards when they are viewed. Rules of the site are viewed before
+//! those of the operator ([`super::site`]), and no command here changes them. An index beyond the list, a group
 //! that does not exist, a rule between two groups and a rule beyond `RULES_MAX` (4,096) are refused
 //! before any shard changes; a rule that equals another is permitted. `crate::rules` has the
 //! checks and the meaning of a rule. If a dispatcher has stopped, a change fails with an error: the
@@ -18,25 +19,32 @@
 
 use super::Reply;
 use super::core::{Core, inconsistent};
-use crate::shard::ShardKey;
 use crate::shard::ports::no_port;
+use crate::shard::{Shard, ShardKey};
 use crate::shard_table::ShardTable;
 use causeway_model::{Answer, CommandError, RuleView, TraceQuery, TraceScope};
 use causeway_model::{Name, RuleSpec};
 
 impl Core {
-    /// Returns the rules with the hit counts of all shards, open and closed.
+    /// Returns the rules with the hit counts of all shards, open and closed: first those of the site
+    /// about each group of this host, then those of the operator.
     pub(super) fn rule_views(&self) -> Result<Vec<RuleView>, CommandError> {
         let hits = |r: &mut ShardTable| {
-            r.shards().map(|(_, shard)| shard.rules_mut().hits()).collect::<Vec<_>>()
+            let of = |(key, shard): (&ShardKey, &mut Shard)| {
+                (key.group.clone(), shard.rules_mut().hits())
+            };
+            r.shards().map(of).collect::<Vec<_>>()
         };
-        let mut views = self.rules.view();
-        for counted in self.all(hits)?.into_iter().flatten() {
-            for (view, hits) in views.iter_mut().zip(counted) {
+        let (mut site, mut own) = (self.site_rule_views(), self.rules.view());
+        for (group, (of_site, of_own)) in self.all(hits)?.into_iter().flatten() {
+            let in_group = site.iter_mut().filter(|view| view.group.as_ref() == Some(&group));
+            let counted = in_group.zip(of_site).chain(own.iter_mut().zip(of_own));
+            for (view, hits) in counted {
                 view.hits_total = view.hits_total.saturating_add(hits);
             }
         }
-        Ok(views)
+        site.append(&mut own);
+        Ok(site)
     }
 
     /// Inserts a rule before `index`, or at the end, here and in every shard. The groups that it

@@ -3,14 +3,15 @@
 //! The process `causeway-directory` reports the other hosts of the site and their addresses, which
 //! it reads from etcd and verifies ([`Remote`]). The controller opens an encrypted link to each
 //! host and group that both sides share, with the key of the host's record, and passes addresses to
-//! the shards that follow them ([`super::verified`]), before those that tunnels report. The process
-//! reads the addresses that this host has ([`Local`]): Ethernet addresses and CIDs.
+//! the shards that follow them ([`super::verified`]), before those that tunnels report. Policies of
+//! the site about groups go to the fabric ([`super::policies`]). The process reads the addresses
+//! that this host has ([`Local`]): Ethernet addresses and CIDs.
 //!
-//! Without reports, after the end of the process or of etcd, links and addresses stay as they are:
-//! only an update removes them. A link that cannot be opened stays down and is retried. Links of
-//! the cluster are links like others (`causeway link list`), and are not written to any file. An
-//! operator's deletion of such a link lasts until the next change of its host. All of it runs in
-//! threads of the control socket, under the lock of the registry; no frame passes here.
+//! Without reports, after the end of the process or of etcd, links, addresses and policies stay as
+//! they are: only an update removes them. A link that cannot be opened stays down and is retried.
+//! Links of the cluster are links like others (`causeway link list`), and are not written to any
+//! file. An operator's deletion of such a link lasts until the next change of its host. All of it
+//! runs in threads of the control socket, under the lock of the registry; no frame passes here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -21,7 +22,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use causeway_fabric::carrier::{CARRIES_SOCKETS, FORWARDS_FRAMES, LinkId, ReadAddresses, ReadCids};
 use causeway_fabric::{Control, ShardKey};
-use causeway_model::commands::cluster::{Addresses, Hosts, Local, Remote, Show};
+use causeway_model::commands::cluster::{
+    Addresses, Hosts, Local, Policies, Remote, RestorePolicies, Show,
+};
 use causeway_model::limits::{
     CLUSTER_ADDRESSES_MAX, CLUSTER_HOSTS_MAX, CLUSTER_LOOK_MS, CLUSTER_REPORT_SECONDS_MAX,
     CLUSTER_UPDATE_MAX, CLUSTER_WAIT_MS_MAX,
@@ -36,6 +39,7 @@ use causeway_model::{
 use super::control::LinkController;
 use super::limits::ADDRESSES_READ;
 use super::open::read_key;
+use super::policies::{self, PolicyReports};
 use super::request::OnFailure;
 use super::service::wall_ns;
 use super::verified::HostClaims;
@@ -125,6 +129,7 @@ pub(super) struct Cluster {
     sweep: Option<Sweep>,
     /// Whether a whole state has been taken.
     is_complete: bool,
+    policies: PolicyReports,
 }
 
 impl Default for Cluster {
@@ -144,6 +149,7 @@ impl Default for Cluster {
             addresses: BTreeMap::new(),
             sweep: None,
             is_complete: false,
+            policies: PolicyReports::default(),
         }
     }
 }
@@ -309,7 +315,7 @@ impl Cluster {
     }
 
     /// Returns the view of the cluster.
-    fn view(&self) -> ClusterView {
+    fn view(&self, control: &Control<'_>) -> ClusterView {
         let seen = self.hosts.values().filter(|known| known.host.seen).count();
         let mut view = ClusterView {
             state: "no-process".into(),
@@ -331,6 +337,9 @@ impl Cluster {
         view.host = Some(process.host.clone());
         view.heard_seconds = Some(silent.as_secs_f64());
         view.status = process.status.clone();
+        if view.status.alarm.is_empty() {
+            view.status.alarm = self.policies.alarm(control).unwrap_or_default();
+        }
         if silent.as_secs() >= CLUSTER_REPORT_SECONDS_MAX {
             return view;
         }
@@ -406,7 +415,7 @@ impl LinkController {
         request: RequestDispatch,
     ) -> RequestDispatch {
         request
-            .on(|Show| Ok(self.cluster.view()))
+            .on(|Show| Ok(self.cluster.view(control)))
             .on(|Hosts| Ok(self.cluster.host_views()))
             .on(|Addresses| {
                 let all = self.cluster.addresses.iter();
@@ -417,6 +426,8 @@ impl LinkController {
                 };
                 Ok(all.map(view).collect())
             })
+            .on(|Policies| Ok(policies::list(control)))
+            .on(|RestorePolicies(all)| policies::restore(control, all))
             .on(|Local { private_key }| self.local(control, private_key))
             .on(|Remote(update)| self.remote(control, &update))
     }
@@ -450,6 +461,7 @@ impl LinkController {
         update: &ClusterUpdate,
     ) -> Result<ClusterView, CommandError> {
         self.cluster.check(update)?;
+        policies::check(control, update)?;
         let cluster = &mut self.cluster;
         let is_new = cluster.process.as_ref().is_none_or(|known| known.tunnel != update.tunnel);
         cluster.process = Some(Process {
@@ -467,6 +479,8 @@ impl LinkController {
                 addresses: addresses.cloned().collect(),
             });
         }
+        // Before links: no connect arrives by a new link without the rules of the site.
+        cluster.policies.follow(control, update);
         let claims = cluster.take(update, &self.links);
         if is_new || update.end || !(update.hosts.is_empty() && update.removed_hosts.is_empty()) {
             self.follow_hosts(control);
@@ -474,7 +488,7 @@ impl LinkController {
         for (link, claims) in claims {
             claims.apply(control, &self.links, link)?;
         }
-        Ok(self.cluster.view())
+        Ok(self.cluster.view(control))
     }
 
     /// Opens links to new hosts, and closes those that no host needs. A failure is kept with the
@@ -551,8 +565,10 @@ impl Cluster {
             )));
         }
         let ClusterUpdate { hosts, removed_hosts, addresses, removed_addresses, .. } = update;
+        let ClusterUpdate { policies, removed_policies, .. } = update;
         let lists = [hosts.len(), removed_hosts.len(), addresses.len(), removed_addresses.len()];
-        let entries = lists.iter().fold(0_usize, |sum, len| sum.saturating_add(*len));
+        let lists = lists.into_iter().chain([policies.len(), removed_policies.len()]);
+        let entries = lists.fold(0_usize, usize::saturating_add);
         if entries > CLUSTER_UPDATE_MAX {
             return Err(CommandError::Invalid(format!(
                 "{entries} entries: expected at most {CLUSTER_UPDATE_MAX} in an update"

@@ -57,6 +57,7 @@ mod noun;
 mod open;
 pub mod path;
 mod pending;
+mod policies;
 pub mod raw;
 mod request;
 mod section;

@@ -65,6 +65,8 @@ fn report(host: &Host, own: u16, port: u16, idle: u32, others: &[(u16, Option<u8
             removed_hosts: Vec::new(),
             addresses: some.iter().filter_map(guest).collect(),
             removed_addresses: Vec::new(),
+            policies: Vec::new(),
+            removed_policies: Vec::new(),
             status: ClusterStatus::default(),
         };
         host.ask(Remote(Box::new(update)));

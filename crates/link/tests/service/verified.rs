@@ -43,6 +43,8 @@ fn update(host: &Host, own: u8, port: u16) -> ClusterUpdate {
         removed_hosts: Vec::new(),
         addresses: Vec::new(),
         removed_addresses: Vec::new(),
+        policies: Vec::new(),
+        removed_policies: Vec::new(),
         status: Default::default(),
     }
 }

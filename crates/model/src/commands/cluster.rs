@@ -10,8 +10,8 @@
 
 use std::path::PathBuf;
 
-use crate::TypedRequest;
 use crate::view::{ClusterHostView, ClusterLocal, ClusterUpdate, ClusterView, RemoteAddress};
+use crate::{SitePolicy, TypedRequest};
 
 /// Lists the groups and the addresses of this host, and its public key. Refused if the key cannot
 /// be read.
@@ -32,6 +32,24 @@ pub struct Remote(pub Box<ClusterUpdate>);
 
 impl TypedRequest for Remote {
     type Answer = ClusterView;
+}
+
+/// Lists the policies of the site about groups that are in force, in order of the groups; also
+/// about groups that do not exist here.
+#[derive(Debug)]
+pub struct Policies;
+
+impl TypedRequest for Policies {
+    type Answer = Vec<SitePolicy>;
+}
+
+/// Puts policies of the site in force that were kept on disk, until the process reports. Refused
+/// for the first policy that is wrong; the others are in force.
+#[derive(Debug)]
+pub struct RestorePolicies(pub Vec<SitePolicy>);
+
+impl TypedRequest for RestorePolicies {
+    type Answer = ();
 }
 
 /// Shows the state of the cluster.

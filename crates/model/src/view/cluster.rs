@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::LINK_IDLE_SECONDS;
-use crate::{Mac, Name, PublicKeyText};
+use crate::{Mac, Name, PublicKeyText, SitePolicy};
 
 /// A kind of addresses of which each has one owner in a group of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -199,7 +199,7 @@ pub struct ClusterStatus {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Hosts and addresses of the site, from the process to the daemon.
+/// Hosts, addresses and policies of the site, from the process to the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterUpdate {
     /// Name of the site.
@@ -213,8 +213,8 @@ pub struct ClusterUpdate {
     /// Whether the update is the first of a whole state.
     #[serde(default)]
     pub begin: bool,
-    /// Whether the update is the last of a whole state: hosts and addresses that were not named
-    /// since its first are removed.
+    /// Whether the update is the last of a whole state: hosts, addresses and policies that were not
+    /// named since its first are removed.
     #[serde(default)]
     pub end: bool,
     /// New and changed hosts.
@@ -229,6 +229,12 @@ pub struct ClusterUpdate {
     /// Addresses that their host withdrew.
     #[serde(default)]
     pub removed_addresses: Vec<ClusterAddress>,
+    /// New and changed policies of groups, also of groups that the host does not have.
+    #[serde(default)]
+    pub policies: Vec<SitePolicy>,
+    /// Groups of which the site states no policy any more.
+    #[serde(default)]
+    pub removed_policies: Vec<Name>,
     /// State of the process.
     #[serde(default)]
     pub status: ClusterStatus,

@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     CommandError, Forwarding, GroupKind, GroupSpec, LinkSpec, Mac, Name, PollMode, PortSpec,
-    RouteSpec, RuleSpec, ServiceResponse, TypedRequest, weight_default,
+    RouteSpec, RuleOrigin, RuleSpec, ServiceResponse, TypedRequest, weight_default,
 };
 
 /// The answer to a [`Command`](crate::Command).
@@ -289,6 +289,9 @@ pub struct GroupView<F: ViewForm = Typed> {
     /// Treatment of frames that no route matches.
     #[serde(default = "F::missing::<Forwarding>")]
     pub forwarding: F::Text<Forwarding>,
+    /// The same by the site, which is in force instead; absent if the site states none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site_forwarding: Option<F::Text<Forwarding>>,
     /// Share of a dispatcher's time relative to other busy groups.
     #[serde(default = "weight_default")]
     pub weight: u32,
@@ -306,7 +309,8 @@ impl GroupView {
     /// Returns the view of a group with these ports; services add their objects afterwards.
     pub fn new(spec: &GroupSpec, ports: Vec<Name>) -> Self {
         let GroupSpec { ref name, forwarding, weight, kind } = *spec;
-        Self { name: name.clone(), forwarding, weight, kind, ports, links: Vec::new() }
+        let (name, site_forwarding, links) = (name.clone(), None, Vec::new());
+        Self { name, forwarding, site_forwarding, weight, kind, ports, links }
     }
 }
 
@@ -434,8 +438,15 @@ pub struct TrafficPair<F: ViewForm = Typed> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(serialize = "", deserialize = "F::Spec<RuleSpec>: Deserialize<'de>"))]
 pub struct RuleView<F: ViewForm = Typed> {
-    /// Position of the rule, from 0.
+    /// Position of the rule, from 0, among the rules of this host, or among those of the site about
+    /// `group`.
     pub index: usize,
+    /// Author of the rule.
+    #[serde(default = "F::missing::<RuleOrigin>")]
+    pub origin: F::Text<RuleOrigin>,
+    /// The group of a rule of the site; absent for a rule of this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<F::Text<Name>>,
     /// The rule.
     #[serde(flatten)]
     pub rule: F::Spec<RuleSpec>,
