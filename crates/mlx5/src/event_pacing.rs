@@ -1,29 +1,12 @@
-//! The pace of the events of queue pairs.
+//! The pace of the events of queue pairs: the events of the present window, and the queue pairs whose
+//! events wait.
 //!
-//! Another guest can make many queue pairs of an adapter fail at once. The function does not know
-//! the driver's position in an event queue, and a driver that finds overwritten entries stops to
-//! read. So in a window of [`EVENT_WINDOW_NS`] (10 ms), over all event queues together, the events
-//! of queue pairs take at most a quarter of the entries of the queue that reports them, and at
-//! least one. The others wait in their queue pairs and are reported in later passes of `poll`, in
-//! the order in which the queue pairs began to wait; those of a queue pair that is destroyed or
-//! reset meanwhile are dropped. At most [`DELAYED_EVENTS_MAX`] (32,768) queue pairs wait; events
-//! beyond are lost and counted. An event that waits when causewayd ends is lost.
-//!
-//! `queues` reports events here, and `poll` begins the windows and reports the events that wait,
-//! both in the dispatcher's thread. Events of completion queues, their overruns included, shared
-//! receive queues and commands are reported at once and are not counted here: the driver's own
-//! actions bound them (`crate::event_queue`).
+//! A window is [`EVENT_WINDOW_NS`] (10 ms); at most [`DELAYED_EVENTS_MAX`] (32,768) queue pairs wait.
+//! The value counts: [`paced_events`](crate::paced_events) reports the events.
 
 use std::collections::VecDeque;
 
-use causeway_wire::mlx5::event_queue::{Event, EventType};
-
-use crate::function::Function;
-use crate::limits::{DELAYED_EVENTS_MAX, EVENT_WINDOW_NS, PASS_QUEUES_MAX};
-use crate::record::progress::EventSource;
-
-/// Code of queue pairs in events. Drivers ignore the code in events of shared receive queues.
-pub(crate) const QUEUE_PAIR: u8 = 0;
+use crate::limits::{DELAYED_EVENTS_MAX, EVENT_WINDOW_NS};
 
 /// The state of the pace.
 #[derive(Debug, Default)]
@@ -54,63 +37,33 @@ impl EventPacing {
             self.reported = 0;
         }
     }
-}
 
-impl Function {
-    /// Reports an event of a queue pair, now or in a later pass.
-    pub(crate) fn report_paced(&mut self, kind: EventType, number: u32) {
-        if self.has_event_room(kind) {
-            self.report_queue_pair(kind, number);
-            return;
+    /// Adds a queue pair with events that wait. Returns false if too many wait.
+    pub fn delay(&mut self, number: u32) -> bool {
+        let has_room = self.delayed.len() < DELAYED_EVENTS_MAX;
+        if has_room {
+            self.delayed.push_back(number);
         }
-        let objects = &mut self.objects;
-        let Some(queues) = objects.queue_pairs.get_mut(number) else { return };
-        if queues.delayed == 0 {
-            if objects.pacing.delayed.len() >= DELAYED_EVENTS_MAX {
-                self.counters.lost_events = self.counters.lost_events.wrapping_add(1);
-                return;
-            }
-            objects.pacing.delayed.push_back(number);
-        }
-        queues.delayed |= 1_u64.checked_shl(u32::from(kind.raw())).unwrap_or(0);
-        // The function must be polled, so that the event is reported later.
-        self.request_poll();
+        has_room
     }
 
-    /// Reports events that wait, as far as the window permits.
-    pub(crate) fn report_delayed(&mut self) {
-        for _ in 0..self.objects.pacing.delayed.len().min(PASS_QUEUES_MAX) {
-            let Some(&number) = self.objects.pacing.delayed.front() else { return };
-            while let Some(kind) = self.next_delayed(number) {
-                if !self.has_event_room(kind) {
-                    return;
-                }
-                if let Some(queues) = self.objects.queue_pairs.get_mut(number) {
-                    queues.delayed &= queues.delayed.wrapping_sub(1);
-                }
-                self.report_queue_pair(kind, number);
-            }
-            self.objects.pacing.delayed.pop_front();
-        }
+    /// Returns the queue pair that has waited longest.
+    pub fn first(&self) -> Option<u32> {
+        self.delayed.front().copied()
     }
 
-    /// Returns the first event of a queue pair that waits.
-    fn next_delayed(&self, number: u32) -> Option<EventType> {
-        let queues = self.objects.queue_pairs.get(number)?;
-        EventType::from_raw(u8::try_from(queues.delayed.trailing_zeros()).ok()?)
+    /// Removes the queue pair that has waited longest.
+    pub fn remove_first(&mut self) {
+        self.delayed.pop_front();
     }
 
-    /// Returns whether the queue of an event has room in this window.
-    fn has_event_room(&mut self, kind: EventType) -> bool {
-        let objects = &mut self.objects;
-        let entries = objects.event_queues.reporter(kind).map(|queue| queue.entries());
-        entries.is_none_or(|entries| objects.pacing.reported < (entries / 4).max(1))
+    /// Returns whether this window has room for an event in a queue of `entries` entries.
+    pub fn has_room(&self, entries: u32) -> bool {
+        self.reported < (entries / 4).max(1)
     }
 
-    /// Reports an event of a queue pair now, and counts it in the window.
-    fn report_queue_pair(&mut self, kind: EventType, number: u32) {
-        self.objects.pacing.reported = self.objects.pacing.reported.saturating_add(1);
-        let event = Event::Queue { event_type: kind, queue_type: QUEUE_PAIR, number };
-        self.report_event(kind, event, EventSource::QueuePair(number));
+    /// Counts an event in this window.
+    pub fn count(&mut self) {
+        self.reported = self.reported.saturating_add(1);
     }
 }

@@ -7,7 +7,7 @@
 //! | event of | bound |
 //! |---|---|
 //! | completion queue | one until it is armed again (`crate::completion_queue`); an event queue accepts fewer completion queues than entries, by [`EVENT_QUEUE_RESERVE`] |
-//! | queue pair | each type once until its reset, at a bounded pace (`crate::event_pacing`) |
+//! | queue pair | each type once until its reset, at a bounded pace (`crate::paced_events`) |
 //! | shared receive queue | once for each limit that the driver sets; once if the queue breaks |
 //! | overrun of a completion queue | once for each work queue that it stops |
 //! | command | once for each command |

@@ -24,56 +24,22 @@ use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::event_queue::{CompletionQueueFault, Event, EventType};
 
-use crate::command::trivial::UarPages;
 use crate::completion_queue::{CompletionQueue, Signal};
-use crate::ethernet::Ethernet;
+use crate::ethernet::state::Ethernet;
 use crate::event_pacing::EventPacing;
 use crate::event_queue::EventQueues;
+use crate::function_config::FunctionConfig;
 use crate::limits;
-use crate::open_work::Unlooked;
 use crate::page_list::PageQuota;
 use crate::receive_pool::ReceivePool;
 use crate::record::Record;
 use crate::record::progress::{EventSource, Owner};
 use crate::record::redo::{GuestEntry, Ring};
 use crate::registers::Registers;
+use crate::uar_pages::UarPages;
+use crate::unlooked::Unlooked;
 use crate::vport::Vport;
 use crate::work_queues::{Scratch, WorkQueues};
-
-/// Properties and limits of a function, from the options of its port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FunctionConfig {
-    /// Ethernet address, assigned by the operator. Also makes the GUIDs.
-    pub mac: [u8; 6],
-    /// Largest payload of an Ethernet frame, in bytes.
-    pub mtu: u16,
-    /// MSI-X vectors: 2 to [`limits::VECTORS_MAX`] (64).
-    pub vectors: u16,
-    /// Maximum number of queue pairs: 1 to [`limits::QUEUE_PAIRS_MAX`] (16,384).
-    pub queue_pairs_max: usize,
-    /// Maximum number of completion queues: 1 to [`limits::COMPLETION_QUEUES_MAX`] (65,536).
-    pub completion_queues_max: usize,
-    /// Maximum number of memory keys.
-    pub regions_max: usize,
-    /// Maximum number of registered bytes.
-    pub registered_bytes_max: u64,
-    /// Length of BAR 0, in bytes: a power of two. Pages from [`limits::UAR_FIRST`] (16) on are
-    /// doorbell pages.
-    pub uar_bytes: u64,
-}
-
-impl FunctionConfig {
-    /// Returns the values within the limits of functions.
-    pub(crate) fn clamped(&self) -> Self {
-        let completion_queues = limits::COMPLETION_QUEUES_MAX;
-        Self {
-            vectors: self.vectors.clamp(2, limits::VECTORS_MAX),
-            queue_pairs_max: self.queue_pairs_max.clamp(1, limits::QUEUE_PAIRS_MAX),
-            completion_queues_max: self.completion_queues_max.clamp(1, completion_queues),
-            ..self.clone()
-        }
-    }
-}
 
 /// Events and work since the function was made, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

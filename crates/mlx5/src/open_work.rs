@@ -19,13 +19,7 @@ use causeway_memory::WordWatch;
 
 use crate::function::{Function, Objects};
 use crate::limits;
-
-/// Queues that no pass has looked at since the last doorbell or message.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Unlooked {
-    queue_pairs: usize,
-    completion_queues: usize,
-}
+use crate::unlooked::Unlooked;
 
 impl Objects {
     /// Sets whether the engine must be called for a queue pair on the next pass.
@@ -46,17 +40,14 @@ impl Function {
     /// Notes that the driver may have posted work to any queue, or armed any completion queue.
     pub fn expect_work(&mut self) {
         let objects = &mut self.objects;
-        objects.unlooked =
-            Unlooked { queue_pairs: objects.active.len(), completion_queues: objects.listed.len() };
+        objects.unlooked = Unlooked::all(objects.active.len(), objects.listed.len());
     }
 
     /// Returns whether no pass has looked at some queue since [`Self::expect_work`] or the last
     /// message, so that posted work may be left.
     pub fn has_unlooked(&self) -> bool {
-        // Queues may have disappeared since they were counted.
         let Objects { unlooked, active, listed, .. } = &self.objects;
-        unlooked.queue_pairs.min(active.len()) > 0
-            || unlooked.completion_queues.min(listed.len()) > 0
+        unlooked.has_any(active.len(), listed.len())
     }
 
     /// Returns whether work continues without a doorbell of the driver: a request waits for its
@@ -97,9 +88,7 @@ impl Function {
             return;
         }
         let evaluated = listed.min(limits::PASS_QUEUES_MAX);
-        let unlooked = &mut self.objects.unlooked;
-        unlooked.queue_pairs = unlooked.queue_pairs.saturating_sub(looked);
-        unlooked.completion_queues = unlooked.completion_queues.saturating_sub(evaluated);
+        self.objects.unlooked.look(looked, evaluated);
     }
 
     /// Returns the objects with limits of their own, by name: their number, and the most.

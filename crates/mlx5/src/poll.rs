@@ -8,7 +8,7 @@
 //! A pass has the order: messages that a reset cut are ended at their receivers, at most
 //! [`limits::ENDED_PER_PASS`] (64), for 8 messages of the budget (`crate::reset`); failed queue
 //! pairs and those at the end of a waiting time are marked; posted work; completion events; events
-//! of queue pairs that waited (`crate::event_pacing`).
+//! of queue pairs that waited (`crate::paced_events`).
 //!
 //! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
 //! and each queue pair gets at most a slice of the budget, [`limits::SLICE_MESSAGES`] (64) messages
@@ -29,7 +29,8 @@ use causeway_wire::mlx5::command::DeliveryStatus;
 use causeway_wire::mlx5::event_queue::{Event, EventType};
 
 use crate::command::{self, Input, dispatch, queue};
-use crate::function::{Function, FunctionConfig};
+use crate::function::Function;
+use crate::function_config::FunctionConfig;
 use crate::limits;
 use crate::record::progress::EventSource;
 use crate::reset::end_messages;

@@ -8,7 +8,7 @@
 //! [`Overrun`], and the completion is lost.
 //!
 //! Each type of event is reported once per queue pair until its reset, and may wait
-//! (`crate::event_pacing`); events of shared receive queues and completion queues are reported each
+//! (`crate::paced_events`); events of shared receive queues and completion queues are reported each
 //! time, at once. An event that no event queue selects is lost and counted. All completions of
 //! queue pairs are written here; the module keeps no order between queues and checks no key, state
 //! or right.
@@ -28,9 +28,9 @@ use causeway_wire::mlx5::event_queue::{Event, EventType};
 use causeway_wire::mlx5::page_list;
 use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
 
-use crate::event_pacing::QUEUE_PAIR;
 use crate::function::Function;
 use crate::network_header;
+use crate::paced_events::QUEUE_PAIR;
 use crate::record::progress::{EventSource, Owner};
 
 /// Partition key that completions of management datagrams report: the default partition.

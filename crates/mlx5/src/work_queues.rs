@@ -122,7 +122,7 @@ pub(crate) struct WorkQueues {
     pub progress: PairProgress,
     /// Events that were reported since the last reset; bit n is the event type n.
     pub reported: u64,
-    /// Events of these that wait (`crate::event_pacing`).
+    /// Events of these that wait (`crate::paced_events`).
     pub delayed: u64,
     /// The queue pair is in the list of polled queue pairs.
     pub is_active: bool,

@@ -23,10 +23,9 @@
 //! completion. A queue without room for the completion of a received frame goes to the error state,
 //! too, with the entry taken. Later frames of a failed queue are dropped.
 
-use causeway_memory::{Cursor, Map, Span};
+use causeway_memory::{Cursor, Map};
 use causeway_verbs::Adapter;
 use causeway_verbs::region::Regions;
-use causeway_verbs::work::ReceiveWork;
 use causeway_wire::checksum::Sum;
 use causeway_wire::ethernet::{TAG_LEN, TYPE_VLAN};
 use causeway_wire::frame::Frame as Headers;
@@ -40,24 +39,11 @@ use super::frame::{Deliveries, FrameRef, Reader};
 use super::hash::Hash;
 use super::headers::match_headers;
 use super::receive_queue::buffers;
+use super::state::Scratch;
 use super::verify::Verifier;
 use super::{Received, filter, limits};
 use crate::function::Function;
 use crate::record::progress::Owner;
-
-/// Memory that is reused from one frame to the next.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    /// First bytes of the piece.
-    head: Vec<u8>,
-    /// Copy of the receive entry.
-    entry: Vec<u8>,
-    work: ReceiveWork,
-    /// Buffers of the piece.
-    spans: Vec<Span>,
-    /// Bytes between their two copies.
-    chunk: Vec<u8>,
-}
 
 /// The receive queue of a frame.
 #[derive(Debug, Clone, Copy)]

@@ -29,6 +29,7 @@ use causeway_wire::mlx5::work_request::{
 use super::counters::Cast;
 use super::frame::Frame;
 use super::send_queue::{Block, EntryBytes, Head, SendQueue};
+use super::state::Sending;
 use super::{Next, limits, offload};
 use crate::function::Function;
 use crate::record::progress::Owner;
@@ -40,16 +41,6 @@ const INSERT_SERVICE_TAG: u16 = 1 << 0;
 const TAG_BYTES: usize = 4;
 /// Bits of [`EthernetSegment::segment_size`].
 const SEGMENT_SIZE: u16 = 0x3fff;
-
-/// The entry of the frame that the caller forwards.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sending {
-    /// Number of the send queue.
-    queue: u32,
-    index: u16,
-    opcode: u8,
-    is_signaled: bool,
-}
 
 /// Result of reading an entry.
 enum Outcome {

@@ -16,7 +16,7 @@
 
 use causeway_verbs::number::slots_of;
 
-use crate::function::FunctionConfig;
+use crate::function_config::FunctionConfig;
 use crate::limits::{
     ETHERNET_QUEUES_MAX, EVENT_QUEUES_MAX, RECORD_HEAP_BYTES, RECORD_STEP_BYTES, receive_pools_max,
 };

@@ -4,7 +4,7 @@
 //! | content | written | restored |
 //! |---|---|---|
 //! | journal: inputs of the commands that made and changed the objects, memory regions, contexts of queue pairs | by each command, and by work requests that change regions ([`journal`]) | the commands are executed again, with the same numbers ([`restore`]) |
-//! | words: positions and states of queues | with each completion, event, and end of a work request ([`progress`]) | set after the commands |
+//! | words: positions and states of queues | with each completion, event, and end of a work request ([`store`]) | set after the commands |
 //! | redo entry: words and the guest's entry of a commit | before the commit takes effect ([`redo`]) | applied again |
 //! | command in progress | before its answer | answered, or executed again |
 //!
@@ -28,6 +28,7 @@
 //! `causeway-hca` makes a record for each held port ([`crate::Function::set_record`]), in the
 //! dispatcher's thread like the function.
 
+mod error;
 mod heap;
 pub(crate) mod journal;
 mod layout;
@@ -37,39 +38,23 @@ pub(crate) mod redo;
 mod region;
 pub(crate) mod restore;
 mod space;
+mod store;
 
 use std::collections::BTreeMap;
 
 use causeway_memory::View;
 
-use crate::function::FunctionConfig;
+use crate::function_config::FunctionConfig;
 use crate::limits::RECORD_STEP_BYTES;
 use heap::{Extent, Heap};
 use layout::{COMMAND, Layout, SLOT_BYTES};
 use redo::{Changes, GuestEntry};
 
-pub use restore::{RestoreError, Restored};
+pub use error::{RecordError, RestoreError, Restored};
 pub use space::{RecordMemory, RecordSpace};
 
 /// Length of the header of a journal entry, in bytes.
 const ENTRY_HEADER: usize = 40;
-
-/// Why a file is not a record that can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// The file is shorter than the record.
-    #[error("the record of the adapter is shorter than {0} bytes")]
-    Short(usize),
-    /// The host has no memory for the file.
-    #[error("the host has no memory for the record of the adapter")]
-    NoMemory,
-    /// The file has another version, or was made for other limits of the port.
-    #[error("the record of the adapter has another version or other limits")]
-    Mismatch,
-    /// The file's content is inconsistent.
-    #[error("the record of the adapter is damaged: {0}")]
-    Damaged(&'static str),
-}
 
 /// The key of a journal entry: an object and a part of its state. A new entry of a key replaces the
 /// old.

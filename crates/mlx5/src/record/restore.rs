@@ -16,7 +16,7 @@
 //! poll. The call takes the time of the recorded commands, and does not yield.
 
 use causeway_memory::View;
-use causeway_verbs::{AdapterId, QueuePairError, Resume, State, Subnet};
+use causeway_verbs::{AdapterId, Resume, State, Subnet};
 use causeway_wire::mlx5::command::{Opcode as O, Status};
 use causeway_wire::mlx5::event_queue::{Event, EventType};
 use causeway_wire::mlx5::queue_pair::QueuePairContext;
@@ -26,55 +26,13 @@ use super::layout::{HEADER_WORDS, Layout, SLOT_BYTES, Words};
 use super::progress::{EventSource, PairProgress, from_ethernet_word};
 use super::redo::{self, Ring, StoredEntry};
 use super::space::RecordSpace;
-use super::{ENTRY_HEADER, Key, Record, RecordError, journal, quarantine, region};
+use super::{
+    ENTRY_HEADER, Key, Record, RecordError, RestoreError, Restored, journal, quarantine, region,
+};
 use crate::command::{self, Input, Output, dispatch, modify_queue_pair, queue};
-use crate::function::{Function, FunctionConfig};
+use crate::function::Function;
+use crate::function_config::FunctionConfig;
 use crate::limits::RECORD_STEP_BYTES;
-
-/// The size of a restored function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restored {
-    /// Entries of the journal.
-    pub entries: usize,
-    /// Queue pairs.
-    pub queue_pairs: usize,
-}
-
-/// Why a function is not restored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RestoreError {
-    /// The adapter does not exist.
-    #[error("the adapter does not exist")]
-    NoAdapter,
-    /// The file is not a record of this function.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// Earlier processes ended while or soon after they restored the record.
-    #[error("{times} earlier processes ended while or soon after they restored the record")]
-    Interrupted {
-        /// Number of restorations since the function was served.
-        times: u32,
-    },
-    /// A command of the journal failed.
-    #[error("the recorded command {opcode:#x} failed: {status}")]
-    Command {
-        /// Opcode.
-        opcode: u16,
-        /// Status of the command.
-        status: Status,
-    },
-    /// An object does not get its number.
-    #[error("the number {number} of an object of command {opcode:#x} is taken")]
-    Number {
-        /// Opcode of the command that makes the object.
-        opcode: u16,
-        /// Number.
-        number: u32,
-    },
-    /// A queue pair cannot have the recorded attributes.
-    #[error(transparent)]
-    QueuePair(#[from] QueuePairError),
-}
 
 /// A record that was read, and the commands and guest entry to repeat.
 #[derive(Debug)]
