@@ -77,9 +77,10 @@ make_network() {
 # enter HOST COMMAND...: replaces this process by a command on a host. Variables name the files that a
 # host of its own has in /etc/causeway, /run/causeway and /var/lib/causeway.
 enter() {
-    local at=$folder/$1
+    local at=$folder/$1 path=$PATH
+    [ "$1" != host2 ] || [ -z "$host2" ] || path=$host2:$PATH
     shift
-    exec env CAUSEWAY_CONTROL="$at/control.sock" CAUSEWAY_KEY="$at/key" \
+    exec env PATH="$path" CAUSEWAY_CONTROL="$at/control.sock" CAUSEWAY_KEY="$at/key" \
         CAUSEWAY_DIRECTORY_STATE="$at/directory" CAUSEWAY_DIRECTORY_SETTINGS="$at/directory.env" \
         nsenter --net="$at/net" --uts="$at/name" "$@"
 }

@@ -304,8 +304,8 @@ pub struct GroupSet {
     /// Leave the forwarding to each host
     #[arg(long, group = "value", conflicts_with = "forwarding")]
     pub no_forwarding: bool,
-    /// File of the group's rules as [[rule]] tables, - for standard input; replaces all rules of the
-    /// site about the group, at most 64
+    /// File of the group's rules as `[[rule]]` tables, - for standard input; replaces all rules of
+    /// the site about the group, at most 64
     #[arg(long, value_name = "FILE", group = "value")]
     pub rules: Option<PathBuf>,
     /// Delete the rules of the site about the group

@@ -250,7 +250,9 @@ impl<'a> Period<'a> {
 }
 
 fn group(view: &GroupView<Textual>) -> Group {
-    Group { name: view.name.clone(), kind: view.kind.clone(), forwarding: view.forwarding.clone() }
+    // That of the site is in force, if it states one.
+    let forwarding = view.site_forwarding.as_ref().unwrap_or(&view.forwarding).clone();
+    Group { name: view.name.clone(), kind: view.kind.clone(), forwarding }
 }
 
 fn port(view: &PortView, period: &Period<'_>) -> Port {

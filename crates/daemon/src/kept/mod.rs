@@ -22,7 +22,7 @@
 //! anew at the end of a request of the control API that sent a command to a service, except the
 //! commands that a section follows.
 //!
-//! The policies of the site about groups have a file of their own ([`site`]).
+//! The policies of the site about groups have a file of their own (`site`).
 //!
 //! [`crate::lifecycle`] opens, fills and closes it: changes after [`Kept::close`] are not followed.
 //! [`crate::api`] and [`crate::vnet`] send commands in the threads of their connections.

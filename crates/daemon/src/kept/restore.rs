@@ -8,7 +8,7 @@
 //! [`Kept::restore_before_ports`] adds groups and rules once those of the configuration file are
 //! there, each rule at its stored index, and puts the policies in force, before any port is opened: a
 //! route drops the frames that it matches while its target is missing. It puts the policies of the
-//! site in force too ([`super::site`]). [`Kept::restore_rest`] adds
+//! site in force too (`super::site`). [`Kept::restore_rest`] adds
 //! ports and objects of services after all objects of the configuration file, and completes
 //! the policies: from then on, the deletion of a target deletes its policy.
 //!

@@ -13,6 +13,7 @@ mod late;
 mod many;
 mod marks;
 mod on_demand;
+mod policies;
 mod processes;
 mod raw;
 mod rings;

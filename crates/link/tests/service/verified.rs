@@ -27,7 +27,7 @@ fn at(kind: AddressKind, address: &str) -> ClusterAddress {
 }
 
 /// Returns an update of the cluster without entries for host `own` of two.
-fn update(host: &Host, own: u8, port: u16) -> ClusterUpdate {
+pub fn update(host: &Host, own: u8, port: u16) -> ClusterUpdate {
     ClusterUpdate {
         site: name("lab"),
         host: name("h1"),
