@@ -201,8 +201,8 @@ connect_during() {
     done
 }
 
-# Moves vm2 from host2 to host3 while etcd is away. Neither host can tell the site: vm1 reaches vm2 at
-# once if the hosts' tunnels report the address, and otherwise when etcd is back.
+# Moves vm2 from host2 to host3 while etcd is away. No claim reaches other hosts: vm1 reaches vm2 because
+# the tunnels of the hosts report the address.
 move_without_etcd() {
     local port since reached='not before etcd is back'
     title 'vm2 moves from host2 to host3 while etcd is away'
