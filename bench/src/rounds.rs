@@ -104,24 +104,13 @@ fn figure(
 }
 
 impl Rounds {
-    /// Makes the rounds required by the effort. `better` gives the ratio of Causeway's to a peer's
-    /// figure, above 1 where Causeway is better.
+    /// Makes the rounds required by the effort, with the floor that `measure` returns. `better` gives
+    /// the ratio of Causeway's to a peer's figure, above 1 where Causeway is better.
     ///
     /// # Errors
     /// Causeway cannot be measured, or a signal ended the run.
     pub fn make(
-        effort: &Effort,
-        required: Requirements,
-        ours: &Measure,
-        peers: &[(&'static str, Measure)],
-        better: impl Fn(f64, f64) -> f64,
-    ) -> Result<Self, String> {
-        Self::beside(floor_us, effort, required, ours, peers, better)
-    }
-
-    /// As [`Self::make`], with another measurement of the floor.
-    fn beside(
-        measure: Floor,
+        measure: MeasureFloor,
         effort: &Effort,
         required: Requirements,
         ours: &Measure,
@@ -217,7 +206,7 @@ fn moved(required: Requirements, floors: &[f64]) -> bool {
 }
 
 /// Measures the floor, in microseconds.
-type Floor = fn() -> f64;
+pub type MeasureFloor = fn() -> f64;
 
 fn single(values: Vec<f64>) -> f64 {
     Spread::of(values).median
@@ -225,13 +214,13 @@ fn single(values: Vec<f64>) -> f64 {
 
 /// Returns the current floor: the minimum of several measurements, because disturbances only
 /// lengthen a measurement.
-fn floor_us() -> f64 {
+pub fn floor_us() -> f64 {
     (0..MEASUREMENTS_PER_SAMPLE).map(|_| floor::cache_line_us()).fold(f64::INFINITY, f64::min)
 }
 
 /// Samples the floor until `is_it` accepts it, at most `samples` times after the first; returns the
 /// last sample.
-fn sample_floor(samples: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bool) -> f64 {
+fn sample_floor(samples: usize, measure: MeasureFloor, mut is_it: impl FnMut(f64) -> bool) -> f64 {
     let mut now = measure();
     for _ in 0..samples {
         if is_it(now) {
@@ -249,7 +238,7 @@ struct NearDetector {
     best: f64,
     /// Remaining samples, in this row, for cores that share a cache.
     samples: usize,
-    measure: Floor,
+    measure: MeasureFloor,
 }
 
 impl NearDetector {
@@ -316,7 +305,7 @@ mod tests {
         let peers = [("peer", peer), ("gone", gone)];
         let required = Requirements { steady: true, near: true };
         let rounds =
-            Rounds::beside(|| 0.05, &effort, required, &ours, &peers, |ours, peer| ours / peer);
+            Rounds::make(|| 0.05, &effort, required, &ours, &peers, |ours, peer| ours / peer);
         let rounds = rounds.unwrap();
         let ratio = rounds.ratios()["peer"];
         assert_eq!((ratio.min, ratio.max), (2.0, 2.0));

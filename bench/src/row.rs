@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::effort::Effort;
-use crate::rounds::{Measure, Requirements, Rounds};
+use crate::rounds::{Measure, MeasureFloor, Requirements, Rounds, floor_us};
 use crate::stats::Spread;
 
 /// Driver of Causeway's side of a row. A row never mixes kinds.
@@ -213,9 +213,15 @@ impl Plan {
 
     /// Measures the row; the error is the reason for its absence.
     pub fn measure(&self, effort: &Effort) -> Result<Row, String> {
+        self.measure_above(floor_us, effort)
+    }
+
+    /// As [`Self::measure`], with another measurement of the floor.
+    fn measure_above(&self, floor: MeasureFloor, effort: &Effort) -> Result<Row, String> {
         let more = !LESS_IS_BETTER.contains(&self.unit);
         let better = |ours: f64, peer: f64| if more { ours / peer } else { peer / ours };
-        Ok(self.row(Rounds::make(effort, self.required, &self.ours, &self.peers, better)?))
+        let rounds = Rounds::make(floor, effort, self.required, &self.ours, &self.peers, better)?;
+        Ok(self.row(rounds))
     }
 
     fn row(&self, rounds: Rounds) -> Row {
@@ -270,7 +276,7 @@ mod tests {
         let plan = Plan::new("a row", unit, Guest::Native, move |_| Ok(vec![ours]));
         let plan = plan.beside("peer", move |_| Ok(vec![peer])).aim(against, wanted);
         let plan = plan.beside("gone", |_| Err("it is not installed".into()));
-        plan.measure(&Effort { runs: 1, quick: true }).unwrap()
+        plan.measure_above(|| 0.05, &Effort { runs: 1, quick: true }).unwrap()
     }
 
     #[test]

@@ -92,11 +92,13 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     Ok(())
 }
 
-/// Replaces this process by the one that the service runs, with the same variables. Returns the
-/// error if that fails.
+/// Replaces this process by the one that the service runs, with the same variables; those of [`KEPT`]
+/// in the environment of this process come before the settings. Returns the error if that fails.
 fn become_process(variables: Vec<(&str, String)>) -> VerbError {
     let program = std::env::current_exe();
     let program = program.unwrap_or_else(|_| "causeway-directory".into());
+    let is_given = |name: &str| KEPT.contains(&name) && std::env::var_os(name).is_some();
+    let variables = variables.into_iter().filter(|(name, _)| !is_given(name));
     let error = Command::new(&program).arg("run").envs(variables).exec();
     failed(&program, &error)
 }

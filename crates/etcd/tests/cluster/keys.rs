@@ -58,7 +58,7 @@ fn etcd_list_of_many_and_long_values_has_all_keys_at_one_revision() {
     let server = EtcdServer::start();
     let mut etcd = Etcd::new(vec![server.url().parse().unwrap()], Security::default(), None);
     // Keys for two pages, and long values for two replies.
-    let (short, long) = (PAGE_KEYS + 88, REPLY_BYTES_MAX / LONG + 4);
+    let (short, long) = (PAGE_KEYS + 88, REPLY_BYTES_MAX / LONG);
     let encoded = |bytes: &[u8]| STANDARD.encode(bytes);
     let value = encoded(b"x");
     for first in (0..short).step_by(100) {
@@ -70,7 +70,7 @@ fn etcd_list_of_many_and_long_values_has_all_keys_at_one_revision() {
         server.post("/v3/kv/txn", &format!(r#"{{"success":[{}]}}"#, puts.join(",")), None);
     }
     for number in 0..long {
-        etcd.put(&format!("/a/0300/{number}"), &vec![b'j'; LONG], None).unwrap();
+        etcd.put(&format!("/a/9999/{number}"), &vec![b'j'; LONG], None).unwrap();
     }
     etcd.put("/b/", b"x", None).unwrap();
     let listing = etcd.list("/a/").unwrap();
