@@ -220,12 +220,12 @@ mod tests {
             "vsock:vm1:4294967295",
             "vsock:vm1:-1",
             "vsock:vm1:x",
-            "vsock:4@:22",
             "udp:host:1",
         ] {
             let error = of(bad).unwrap_err().to_string();
             assert!(error.contains("expected tcp:HOST:PORT"), "{bad}: {error}");
         }
+        assert!(of("vsock:4@:22").unwrap_err().to_string().contains("name \"4@\""));
         assert!(of("vsock:a b:22").unwrap_err().to_string().contains("name \"a b\""));
     }
 

@@ -29,6 +29,7 @@
 //! | module | content |
 //! |---|---|
 //! | `session` | agreement, packets, acknowledgements, channels |
+//! | `event` | events, received messages, refusals |
 //! | `loss` | packets in flight, loss, probes |
 //! | `outgoing` | bytes of a channel to the peer |
 //! | `incoming` | bytes of a channel from the peer |
@@ -36,12 +37,12 @@
 //! | `ranges` | sets of numbers |
 
 mod congestion;
+mod event;
 mod incoming;
 mod loss;
 mod outgoing;
 mod ranges;
 mod session;
 
-pub use session::{
-    DISOWNED, DownReason, PacketRefusal, PeerEvent, PeerSession, Received, SessionView,
-};
+pub use event::{DownReason, PacketRefusal, PeerEvent, Received};
+pub use session::{DISOWNED, PeerSession, SessionView};
