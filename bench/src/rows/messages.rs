@@ -76,12 +76,19 @@ const UDP_PORT: u16 = 4710;
 /// Adds the NIC of this number to a rig; with a transport, number 1 is on host 0 and number 2 on
 /// host 1.
 pub(super) fn add_nic(rig: &Rig, number: u8, by: By) -> PathBuf {
+    let name = format!("mx{number}");
+    rig.add(GROUP, &name, PortKind::of(nic(number, by)));
+    rig.socket(&name)
+}
+
+/// Returns the NIC of this number.
+pub(super) fn nic(number: u8, by: By) -> MxSpec {
     let local = MxSpec::local(Mac(mac(number)), format!("bench{number}"));
     let at = |host: usize| -> SocketAddr {
         let text = format!("{}:{UDP_PORT}", PeerNetwork::Veth.address(host));
         text.parse().expect("an address")
     };
-    let spec = match by {
+    match by {
         By::Nothing => local,
         By::Frames => MxSpec { interface: Some("eth0".into()), ..local },
         By::Bypass => MxSpec { interface: Some("eth0".into()), bypass: true, ..local },
@@ -90,10 +97,7 @@ pub(super) fn add_nic(rig: &Rig, number: u8, by: By) -> PathBuf {
             let udp = MxUdp { listen: at(own), peers: vec![at(1_usize.saturating_sub(own))] };
             MxSpec { udp: Some(udp), ..local }
         }
-    };
-    let name = format!("mx{number}");
-    rig.add(GROUP, &name, PortKind::of(spec));
-    rig.socket(&name)
+    }
 }
 
 /// Returns a figure from a measurement's JSON.

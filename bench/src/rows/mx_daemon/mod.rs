@@ -1,5 +1,5 @@
 //! Messages between two endpoints of one host through the daemon: the path of processes without
-//! channels, such as those of guests.
+//! channels, such as those of guests. `hosts` has a row to another host.
 //!
 //! The processes are host processes, or run in guests, each with a native driver of its guest's
 //! adapter in place of a guest. The host sides of all endpoints are rings in the benchmark's
@@ -12,12 +12,13 @@
 
 mod end;
 mod guest;
+mod hosts;
 mod many;
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
-use causeway_model::{Mac, MxSpec, PortKind};
+use causeway_model::{MxSpec, PortKind};
 use causeway_wire::mx::{Address, Event, NicId, PeerId, Request, Status, Token, Window};
 
 use crate::effort::Effort;
@@ -25,7 +26,7 @@ use crate::floor::{bare_ring_us, memcpy_gbps};
 use crate::pin::{CLIENT, pin};
 use crate::rig::{GROUP, Rig, hca_mac, mac};
 use crate::row::{Against, Guest, Plan};
-use crate::rows::messages::{By, add_nic};
+use crate::rows::messages::{By, nic};
 
 use end::End;
 
@@ -48,16 +49,19 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Opens the endpoint of a new NIC with this number.
-fn end(rig: &Rig, side: Side, number: u8) -> Result<End, String> {
+/// Opens the endpoint of a new NIC with this number and transport.
+fn end(rig: &Rig, side: Side, number: u8, by: By) -> Result<End, String> {
+    let name = format!("mx{number}");
     match side {
-        Side::Host => End::of_host(&add_nic(rig, number, By::Nothing)),
+        Side::Host => {
+            rig.add(GROUP, &name, PortKind::of(nic(number, by)));
+            End::of_host(&rig.socket(&name))
+        }
         Side::Guest => {
             let socket = rig.idle_hca(number);
             let adapter = format!("h{number}").parse().map_err(|_| "a name")?;
-            let local = MxSpec::local(Mac(mac(number)), format!("bench{number}"));
-            let kind = PortKind::of(MxSpec { adapter: Some(adapter), ..local });
-            rig.add(GROUP, &format!("mx{number}"), kind);
+            let spec = MxSpec { adapter: Some(adapter), ..nic(number, by) };
+            rig.add(GROUP, &name, PortKind::of(spec));
             End::of_guest(&socket, hca_mac(number))
         }
     }
@@ -66,7 +70,8 @@ fn end(rig: &Rig, side: Side, number: u8) -> Result<End, String> {
 /// Two connected endpoints of new NICs, each with its number for the other.
 fn ends(rig: &Rig, side: Side, first: u8) -> Result<([End; 2], [PeerId; 2]), String> {
     let second = first + 1;
-    let (mut one, mut two) = (end(rig, side, first)?, end(rig, side, second)?);
+    let open = |number| end(rig, side, number, By::Nothing);
+    let (mut one, mut two) = (open(first)?, open(second)?);
     pin(CLIENT);
     let to = Address { nic: NicId::of(mac(second)), endpoint: 0 };
     let peers = one.connect(&mut two, to)?;
@@ -100,7 +105,18 @@ fn half_round_us(effort: &Effort, side: Side, len: usize) -> Result<Vec<f64>, St
 
 /// Returns the rate of messages of `len` bytes that are pulled, in GB/s.
 fn stream_gb_s(effort: &Effort, side: Side, len: usize) -> Result<Vec<f64>, String> {
-    let (_rig, [mut one, mut two], [peer, _]) = pair(side)?;
+    let (_rig, ends, [peer, _]) = pair(side)?;
+    stream_between(effort, ends, peer, len, spin_loop)
+}
+
+/// As [`stream_gb_s`], between two connected endpoints; `idle` is called while none has an event.
+fn stream_between(
+    effort: &Effort,
+    [mut one, mut two]: [End; 2],
+    peer: PeerId,
+    len: usize,
+    idle: fn(),
+) -> Result<Vec<f64>, String> {
     let (from, into) = (one.region(len)?, two.region(len)?);
     let window = |region| Window { region, offset: 0, len: len as u32 };
     let rounds = effort.rounds(4_000);
@@ -123,7 +139,7 @@ fn stream_gb_s(effort: &Effort, side: Side, len: usize) -> Result<Vec<f64>, Stri
                 }
                 Some(Event::Sent { status, .. }) => return Err(format!("a send: {status:?}")),
                 _ if since.elapsed() > 6 * PATIENCE => return Err("the stream stands still".into()),
-                _ => spin_loop(),
+                _ => idle(),
             }
         }
         Ok(rounds as f64 * len as f64 / since.elapsed().as_secs_f64() / 1e9)
@@ -177,5 +193,6 @@ pub fn plans() -> Vec<Plan> {
         .aim(Against::Figure, 0.8)
         .note("Messages of the pair with the fewest, by those of the pair with the most."),
     );
+    plans.push(hosts::plan());
     plans
 }
