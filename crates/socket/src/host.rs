@@ -123,6 +123,8 @@ pub struct HostEnd {
     advertised: u32,
     /// The socket may have data to read.
     pub(crate) readable: bool,
+    /// The end waits for its turn in `Peers::unread`.
+    pub(crate) is_unread: bool,
     /// No more data will be read.
     pub(crate) read_done: bool,
     /// The guest sends no more data: shut the stream down after `out`.
@@ -353,6 +355,7 @@ impl Socket {
             consumed: 0,
             advertised: 0,
             readable: false,
+            is_unread: false,
             read_done: false,
             must_finish: false,
             has_finished: false,

@@ -153,6 +153,8 @@ impl Socket {
                 self.schedule_port(cx, to);
             }
             Party::Host(_) => self.signal_host(cx, id, role),
+            // The channel has ended, and its number may have a new user.
+            Party::Remote(_) if side.is_gone => {}
             Party::Remote(_) => {
                 self.signal_peer(id, role);
                 self.read_from_process(cx, id);
@@ -228,7 +230,10 @@ impl Socket {
             let header = conn.header(role, Op::Reset, 0, 0);
             let side = conn.side(role);
             let to = side.guest();
-            if let Party::Remote(end) = side.party {
+            // A connection that drained may outlive its channel, and the number has a new user then.
+            if let Party::Remote(end) = side.party
+                && self.peers.is_channel_of(end, id)
+            {
                 self.peers.close(end, resets(role));
             }
             if let Some(socket_port) = side.owner().and_then(|id| self.socket_ports.get_mut(id)) {

@@ -1,14 +1,16 @@
 //! Host processes that reach guests of another host through a port for processes.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use crate::hosts::{Host, PATIENCE, name, wait, wait_up};
+use crate::hosts::{Host, PATIENCE, name, wait, wait_state, wait_up};
 use crate::sockets::{link, pattern, sockets, wait_reachable};
 use causeway_attach::native::{ConnectionId, SocketError, Sockets};
 use causeway_model::commands::{links, trace};
-use causeway_model::{Answer, Command, PortKind, PortSpec, SocketKind, TraceView, VsockSpec};
+use causeway_model::{
+    Answer, Command, LinkState, PortKind, PortSpec, SocketKind, TraceView, VsockSpec,
+};
 use causeway_model::{RuleAction, RuleSpec};
 use causeway_wire::vsock::Type;
 
@@ -61,6 +63,22 @@ impl Rig {
         let line = read_line(&mut stream);
         assert!(line.starts_with("OK "), "{line}");
         (stream, id)
+    }
+
+    /// As [`Self::join`], after a new session began: the guest's host refuses the port's CID until
+    /// the session has told it.
+    fn join_again(&mut self, number: u32) -> (UnixStream, ConnectionId) {
+        self.guest.listen(Type::Stream, number);
+        let since = std::time::Instant::now();
+        loop {
+            let mut stream = self.connect(&format!("CONNECT 4:{number}\n"));
+            if let Ok(id) = self.guest.accept(std::time::Duration::from_secs(2)) {
+                let line = read_line(&mut stream);
+                assert!(line.starts_with("OK "), "{line}");
+                return (stream, id);
+            }
+            assert!(since.elapsed() < PATIENCE, "no connection in the new session");
+        }
     }
 
     /// Serves the guest until a process has read the answer to its line.
@@ -220,16 +238,65 @@ fn vsock_traces_tell_which_guests_processes_reach() {
 }
 
 #[test]
+fn vsock_data_of_an_ended_connection_is_read_beside_a_connection_of_a_later_session() {
+    let mut rig = Rig::new(21626);
+    let (mut slow, id) = rig.join(1);
+    // More than the buffer of the process's socket takes: the daemon keeps the rest.
+    let (mut sent, data) = (0, pattern(1, 64 << 10));
+    wait(
+        || {
+            sent += rig.guest.try_send(id, &data).unwrap();
+            drop(rig.guest.wait(std::time::Duration::from_millis(1)));
+            sent >= 320 << 10
+        },
+        || "the guest does not send".into(),
+    );
+    // A shutdown, and the reset by which a guest answers when its program has gone.
+    rig.guest.close(id).unwrap();
+    rig.guest.close(id).unwrap();
+    rig.guest.turn().unwrap();
+    let list = || rig.hosts[1].ask(causeway_model::commands::connections::List::default());
+    wait(|| list().connections.is_empty(), || format!("{:?}", list()));
+    // The numbers of channels begin anew with the session.
+    rig.hosts[1].ask(links::Delete(name("peer")));
+    wait_state(&rig.hosts[0], "peer", LinkState::Down);
+    link(&rig.hosts[1], 46, 45, 21626);
+    wait_reachable(&rig.hosts[0], "apps", 4);
+    let (mut stream, id) = rig.join_again(2);
+    let mut rest = Vec::new();
+    match slow.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the first connection does not end: {error}"),
+    }
+    assert!(!rest.is_empty() && rest.len() <= sent, "{} of {sent} bytes", rest.len());
+    drop(slow);
+    for _ in 0..10 {
+        stream.write_all(b"ping").unwrap();
+        receive(&mut rig.guest, id, b"ping");
+    }
+}
+
+/// Waits until the stream ends.
+fn ends(stream: &mut UnixStream) {
+    match stream.read(&mut [0; 1]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => panic!("the stream does not end: {other:?}"),
+    }
+}
+
+#[test]
 fn vsock_connections_of_processes_end_with_their_port_and_the_link() {
     let mut rig = Rig::new(21625);
     let (mut stream, _) = rig.join(1);
     rig.hosts[1].ask(links::Delete(name("peer")));
-    assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "the stream ends");
+    ends(&mut stream);
     link(&rig.hosts[1], 46, 45, 21625);
     wait_reachable(&rig.hosts[0], "apps", 4);
     let (mut stream, id) = rig.join(2);
     rig.hosts[0].call(Command::PortDel(name("apps")));
     let ended = rig.guest.receive(id, &mut [0; 1], PATIENCE);
     assert!(matches!(ended, Err(SocketError::Reset)), "{ended:?}");
-    assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "the stream ends");
+    ends(&mut stream);
 }

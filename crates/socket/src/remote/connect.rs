@@ -43,6 +43,12 @@ impl Peers {
         peer.conns.remove(&end.channel);
         self.has_work = true;
     }
+
+    /// Returns whether a channel carries this connection.
+    pub(crate) fn is_channel_of(&self, end: RemoteEnd, id: ConnId) -> bool {
+        let peer = self.peers.get(&end.link);
+        peer.and_then(|peer| peer.conns.get(&end.channel)).is_some_and(|(of, _)| *of == id)
+    }
 }
 
 impl Socket {

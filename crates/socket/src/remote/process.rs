@@ -44,7 +44,7 @@ impl Socket {
     pub(crate) fn read_from_process(&mut self, cx: &mut Context<'_>, id: ConnId) {
         for count in 0..=PROCESS_READS_PER_TURN {
             if count == PROCESS_READS_PER_TURN || (count > 0 && cx.is_over()) {
-                return self.peers.unread.push_back(id);
+                return self.read_later(id);
             }
             match self.read_once(cx, id) {
                 ReadOutcome::More => {}
@@ -100,14 +100,32 @@ impl Socket {
 
     /// Continues with the processes that were not read to the end.
     pub(super) fn continue_reading(&mut self, cx: &mut Context<'_>) {
-        for id in std::mem::take(&mut self.peers.unread) {
+        let mut unread = std::mem::take(&mut self.peers.unread);
+        while let Some(id) = unread.pop_front() {
+            if let Some((_, end)) = self.host_end(id) {
+                end.is_unread = false;
+            }
             self.read_from_process(cx, id);
+            if cx.is_over() {
+                break;
+            }
+        }
+        unread.into_iter().rev().for_each(|id| self.peers.unread.push_front(id));
+    }
+
+    /// Reads from the process of a connection in the next tick.
+    fn read_later(&mut self, id: ConnId) {
+        if let Some((_, end)) = self.host_end(id)
+            && !std::mem::replace(&mut end.is_unread, true)
+        {
+            self.peers.unread.push_back(id);
         }
     }
 
     /// Reads from all processes of a port in the next tick: the peer has acknowledged their data.
     pub(super) fn read_from_processes(&mut self, port: PortId) {
-        self.peers.unread.extend(self.table.of_port(port).map(|(id, _)| id));
+        let all: Vec<ConnId> = self.table.of_port(port).map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.read_later(id));
     }
 
     /// Sends data of a peer to the process at side `target.1`, and keeps what the process has no room
