@@ -55,6 +55,7 @@ impl Listing {
 /// Returns an item without what is longer than in each record.
 fn shortened(mut item: KeyEvent) -> KeyEvent {
     item.key.truncate(KEY_BYTES_MAX.saturating_add(1));
+    item.key.shrink_to_fit();
     if item.value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
         item.value = Some(Vec::new());
     }

@@ -671,6 +671,7 @@ impl Process {
             removed_addresses: Vec::new(),
             policies: Vec::new(),
             removed_policies: Vec::new(),
+            has_policies: true,
             status,
         };
         let updates = state.updates(&self.sent.state, &empty, is_whole);
@@ -678,7 +679,9 @@ impl Process {
             control::update(&self.settings.control, update)?;
         }
         let at = Some(Instant::now());
-        self.sent = Sent { daemon: Some(daemon), generation, state, at };
+        // A daemon without a whole state gets one when the site is known.
+        let daemon = (is_whole || self.sent.daemon == Some(daemon)).then_some(daemon);
+        self.sent = Sent { daemon, generation, state, at };
         Ok(())
     }
 

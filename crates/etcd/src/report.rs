@@ -131,6 +131,7 @@ mod tests {
             removed_addresses: Vec::new(),
             policies: Vec::new(),
             removed_policies: Vec::new(),
+            has_policies: true,
             status: ClusterStatus::default(),
         };
         let most = UPDATE_ENTRIES as u32;

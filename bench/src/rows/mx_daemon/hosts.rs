@@ -55,5 +55,7 @@ pub fn plan() -> Plan {
     Plan::new(title, "Gbit/s", Guest::Native, |e| stream_gbits(e, Side::Guest))
         .beside("from a host process", |e| stream_gbits(e, Side::Host))
         .aim(Against::Peer("from a host process"), 0.95)
-        .note("Four messages offered at a time; frames of 8 KiB are gathered from registered memory.")
+        .note(
+            "Four messages offered at a time; frames of 8 KiB are gathered from registered memory.",
+        )
 }

@@ -62,11 +62,14 @@ impl Core {
         }
         let of: Vec<ShardKey> =
             self.shards.keys().filter(|key| key.group == group).cloned().collect();
+        // The other shards follow also if the dispatcher of one has stopped.
+        let mut result = Ok(has_forwarding);
         for key in of {
             let rules = rules.clone();
-            self.with(&key, move |shard| shard.rules_mut().set_site(rules))?;
+            let set = self.with(&key, move |shard| shard.rules_mut().set_site(rules));
+            result = result.and_then(|has| set.map(|_| has));
         }
-        Ok(has_forwarding)
+        result
     }
 
     /// Returns the rules of the site about a group.

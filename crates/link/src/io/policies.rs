@@ -19,7 +19,8 @@ use serde_json::json;
 /// The state of reports about policies; the fabric has the policies.
 #[derive(Debug, Default)]
 pub(super) struct PolicyReports {
-    /// Groups that an update of the whole state has not named yet.
+    /// Groups with a policy in force or refused that an update of the whole state has not named
+    /// yet.
     sweep: Option<BTreeSet<Name>>,
     /// Reasons for which the fabric refused a policy.
     refused: BTreeMap<Name, String>,
@@ -49,8 +50,11 @@ pub(super) fn restore(control: &mut Control<'_>, all: Vec<SitePolicy>) -> Result
 impl PolicyReports {
     /// Takes the policies of an update.
     pub fn follow(&mut self, control: &mut Control<'_>, update: &ClusterUpdate) {
-        if update.begin {
-            self.sweep = Some(control.site_groups().map(|(group, _)| group.clone()).collect());
+        // A process of an older release knows no policies: those in force stay.
+        if update.begin && update.has_policies {
+            // A refused policy of a new group is in no list of the fabric, but has an alarm.
+            let known = control.site_groups().map(|(group, _)| group);
+            self.sweep = Some(known.chain(self.refused.keys()).cloned().collect());
         }
         for policy in &update.policies {
             if let Some(sweep) = &mut self.sweep {
@@ -70,8 +74,10 @@ impl PolicyReports {
     /// Sets a policy in the fabric, if it is another than before.
     fn set(&mut self, control: &mut Control<'_>, policy: SitePolicy) {
         let group = policy.group.clone();
-        self.refused.remove(&group);
-        let is_known = control.site_policy(&group).map_or(policy.is_empty(), |now| now == policy);
+        let was_refused = self.refused.remove(&group).is_some();
+        let in_force = control.site_policy(&group);
+        let is_known =
+            !was_refused && in_force.map_or(policy.is_empty(), |in_force| in_force == policy);
         if !is_known && let Err(error) = control.set_site_policy(policy) {
             log::warn!(group = group.as_str(), error:% = error; "cannot apply the policy of the site about a group: the policy before stays until the next report");
             self.refused.insert(group, error.to_string());

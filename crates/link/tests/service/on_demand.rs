@@ -67,6 +67,7 @@ fn report(host: &Host, own: u16, port: u16, idle: u32, others: &[(u16, Option<u8
             removed_addresses: Vec::new(),
             policies: Vec::new(),
             removed_policies: Vec::new(),
+            has_policies: true,
             status: ClusterStatus::default(),
         };
         host.ask(Remote(Box::new(update)));

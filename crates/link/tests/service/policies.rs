@@ -19,6 +19,12 @@ fn policies_follow_reports_and_a_refused_one_keeps_that_before() {
     host.ask(RestorePolicies(vec![blue.clone(), red.clone()]));
     assert_eq!(host.ask(Policies), [blue.clone(), red.clone()]);
 
+    // A process of an older release reports no policies.
+    let older =
+        ClusterUpdate { begin: true, end: true, has_policies: false, ..update(&host, 63, 21629) };
+    host.ask(Remote(Box::new(older)));
+    assert_eq!(host.ask(Policies), [blue.clone(), red.clone()]);
+
     // A report of the whole state removes a kept policy that it does not name.
     let report = |begin, end, policies: &[SitePolicy]| {
         let (policies, empty) = (policies.to_vec(), update(&host, 63, 21629));
@@ -39,5 +45,25 @@ fn policies_follow_reports_and_a_refused_one_keeps_that_before() {
     assert_eq!((host.ask(Policies), view.status.alarm.as_str()), (vec![routes], ""));
     let (removed_policies, empty) = (vec![name("red")], update(&host, 63, 21629));
     host.ask(Remote(Box::new(ClusterUpdate { removed_policies, ..empty })));
+    assert!(host.ask(Policies).is_empty());
+}
+
+#[test]
+fn policies_refused_one_has_an_alarm_until_a_whole_state_does_not_name_it() {
+    let host = Host::with_sockets();
+    let report = |begin, end, policies: &[SitePolicy]| {
+        let (policies, empty) = (policies.to_vec(), update(&host, 63, 21629));
+        let update = ClusterUpdate { begin, end, policies, ..empty };
+        host.ask(Remote(Box::new(update))).status.alarm
+    };
+    // The group has no policy in force, so the fabric does not list it.
+    let foreign = policy("green", "blue/*:22");
+    let alarm = report(true, true, std::slice::from_ref(&foreign));
+    assert!(alarm.contains("group green is not applied"), "{alarm}");
+    assert_eq!(report(true, true, &[foreign]), alarm, "the record is there and still wrong");
+
+    // The record was deleted while no watch delivered it.
+    assert_eq!(report(true, false, &[]), alarm, "the state is not whole yet");
+    assert_eq!(report(false, true, &[]), "");
     assert!(host.ask(Policies).is_empty());
 }

@@ -45,6 +45,7 @@ pub fn update(host: &Host, own: u8, port: u16) -> ClusterUpdate {
         removed_addresses: Vec::new(),
         policies: Vec::new(),
         removed_policies: Vec::new(),
+        has_policies: true,
         status: Default::default(),
     }
 }

@@ -235,6 +235,9 @@ pub struct ClusterUpdate {
     /// Groups of which the site states no policy any more.
     #[serde(default)]
     pub removed_policies: Vec<Name>,
+    /// The sender reports policies; absent in reports of older releases.
+    #[serde(default)]
+    pub has_policies: bool,
     /// State of the process.
     #[serde(default)]
     pub status: ClusterStatus,
