@@ -422,7 +422,8 @@ fn no_rule(call: &ApiCall<'_>, text: &str) -> HttpReply {
     refused(CommandError::Conflict(format!(
         "rule {text} is in the site's record of group {group}, which this host cannot change: \
          `causeway cluster group set {group} --rules FILE` replaces the rules on all hosts, and \
-         `--no-rules` deletes them"
+         `--no-rules` deletes them. If this host has left the site, stop causewayd and remove the \
+         file beside its state file that ends with .site"
     )))
 }
 
