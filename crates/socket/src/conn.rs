@@ -362,6 +362,16 @@ impl Conn {
         }
     }
 
+    /// Returns the port of which the host socket carries the process of the connection: that of its CID, or
+    /// the guest's. `None` without a process.
+    pub fn process_port(&self) -> Option<PortId> {
+        let port_of = |role: Role| match &self.side(role).party {
+            Party::Host(end) => end.owner.or_else(|| self.side(role.other()).guest()),
+            Party::Guest(_) | Party::Remote(_) => None,
+        };
+        port_of(Role::Caller).or_else(|| port_of(Role::Callee))
+    }
+
     /// Returns the addresses and type of the connection as side `role` knows them.
     pub fn open_connection_of(&self, role: Role) -> OpenConnection {
         let (own, peer) = (self.side(role), self.side(role.other()));

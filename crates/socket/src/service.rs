@@ -222,9 +222,7 @@ impl Socket {
             self.close_of(cx, id, role);
         }
         let Some(mut conn) = self.table.remove(id) else { return };
-        let has_process = [Role::Caller, Role::Callee]
-            .map(|role| matches!(conn.side(role).party, Party::Host(_)));
-        let has_process = has_process.contains(&true);
+        let process_port = conn.process_port();
         for role in [Role::Caller, Role::Callee] {
             let waiting = std::mem::take(&mut conn.side_mut(role).pending);
             let header = conn.header(role, Op::Reset, 0, 0);
@@ -236,10 +234,12 @@ impl Socket {
             {
                 self.peers.close(end, resets(role));
             }
-            if let Some(socket_port) = side.owner().and_then(|id| self.socket_ports.get_mut(id)) {
+            let owner = side.owner();
+            if let Some(socket_port) = owner.and_then(|id| self.socket_ports.get_mut(id)) {
                 socket_port.connections = socket_port.connections.saturating_sub(1);
+                let is_of_process = usize::from(owner == process_port);
                 socket_port.host_connections =
-                    socket_port.host_connections.saturating_sub(usize::from(has_process));
+                    socket_port.host_connections.saturating_sub(is_of_process);
             }
             if let Some(socket_port) = to.and_then(|to| self.socket_ports.get_mut(to)) {
                 if side.is_queued {

@@ -33,7 +33,7 @@ use crate::expiry::Expiry;
 use crate::limits::{CONNECTIONS_PER_PORT_MAX, PACKET_BYTES_MAX, RESETS_WAITING_MAX};
 use crate::pack::Pack;
 use crate::service::{CID_HOST, Socket, TX, VSOCK_F_SEQPACKET};
-use crate::socket_port::{Reset, SocketPort};
+use crate::socket_port::Reset;
 use crate::table::{ConnId, ConnKey};
 
 /// Outcome of a transmitted chain.
@@ -518,13 +518,14 @@ impl Socket {
     /// Adds a connection, if its ports are within their quotas. A port for processes has no ledger.
     pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
         let owners = [conn.side(Role::Caller).owner(), conn.side(Role::Callee).owner()];
-        let is_host = |role| matches!(conn.side(role).party, Party::Host(_));
-        let host = is_host(Role::Caller) || is_host(Role::Callee);
-        let full = |socket_port: &SocketPort| {
-            socket_port.connections >= CONNECTIONS_PER_PORT_MAX
-                || (host && self.host_full(socket_port))
+        let process_port = conn.process_port();
+        let is_full = |&id: &PortId| {
+            self.socket_ports.get(id).is_none_or(|socket_port| {
+                socket_port.connections >= CONNECTIONS_PER_PORT_MAX
+                    || (process_port == Some(id) && self.host_full(socket_port))
+            })
         };
-        if owners.iter().flatten().any(|&id| self.socket_ports.get(id).is_none_or(full)) {
+        if owners.iter().flatten().any(is_full) {
             return Err(Refusal::Limit);
         }
         let opens = [Role::Caller, Role::Callee].map(|role| conn.open_connection_of(role));
@@ -535,8 +536,9 @@ impl Socket {
                     ledger.record(id, open);
                 }
                 socket_port.connections = socket_port.connections.saturating_add(1);
+                let is_of_process = usize::from(owner == process_port);
                 socket_port.host_connections =
-                    socket_port.host_connections.saturating_add(usize::from(host));
+                    socket_port.host_connections.saturating_add(is_of_process);
                 bump(&mut socket_port.counters.connects);
             }
         }
