@@ -54,6 +54,10 @@ pub trait FabricControl: Send + Sync {
     fn holder(&self) -> Option<u32> {
         None
     }
+
+    /// Ends the dispatchers and leaves the ports that are open as they are, before the process
+    /// ends. Returns when no dispatcher serves any more.
+    fn leave_ports(&self) {}
 }
 
 /// Executes a command of a service and waits for its answer.
@@ -251,6 +255,10 @@ impl FabricControl for SocketOwner {
     fn holder(&self) -> Option<u32> {
         self.inner.holder()
     }
+
+    fn leave_ports(&self) {
+        self.inner.leave_ports();
+    }
 }
 
 impl SocketOwner {
@@ -324,5 +332,9 @@ pub fn set_socket_access(
 impl FabricControl for causeway_fabric::Handle {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         self.call(command)
+    }
+
+    fn leave_ports(&self) {
+        self.leave_ports();
     }
 }

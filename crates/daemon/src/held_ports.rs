@@ -311,6 +311,10 @@ impl FabricControl for HeldPortsFabric {
     fn holder(&self) -> Option<u32> {
         self.state().client.as_ref().map(Client::pid)
     }
+
+    fn leave_ports(&self) {
+        self.inner.leave_ports();
+    }
 }
 
 /// Checks the socket of a port that is not held: services take the extension of inner sockets as

@@ -259,6 +259,8 @@ impl Daemon {
     /// Ends a stopped process, and leaves held ports to the holder.
     fn exit_with_held_ports(self, fabric: &dyn FabricControl) -> ! {
         close_all_but_held(fabric, self.registered.sections);
+        // A turn that the exit cut in half could lose the frames that it had taken.
+        fabric.leave_ports();
         log::info!(
             "guests of held ports stay connected until the next causewayd; causeway shutdown \
              --release disconnects them"

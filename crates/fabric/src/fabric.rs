@@ -120,8 +120,18 @@ impl Handle {
         }
     }
 
-    /// Requests every dispatcher to end, because one has failed, and to leave its ports as they
-    /// are.
+    /// Ends the dispatchers between two turns, and leaves the ports as they are: the next process
+    /// continues their rings, and no frame is half delivered. Returns when the dispatchers have
+    /// ended; the connections are open until the process ends.
+    pub fn leave_ports(&self) {
+        self.abandon();
+        for worker in &self.0.workers {
+            // An error: the dispatcher ended, and dropped the order.
+            let _ = worker.run(|_| ());
+        }
+    }
+
+    /// Requests every dispatcher to end and to leave its ports as they are.
     fn abandon(&self) {
         self.0.stopped.store(true, Ordering::Release);
         self.0.workers.iter().for_each(|worker| worker.abandon());

@@ -173,6 +173,8 @@ pub(crate) struct QueueWork {
     pub doorbell: Option<Watch>,
     /// The queue is in the list of active queues.
     pub is_active: bool,
+    /// The queue is served when other frontends have returned (`crate::shard::returns`).
+    pub is_withheld: bool,
     /// Time of its last work, for the idle spin.
     pub worked_ns: u64,
     /// Dispatch mode.

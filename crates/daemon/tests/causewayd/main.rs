@@ -18,6 +18,7 @@ mod renewal;
 mod resets;
 mod restart;
 mod restart_adapter;
+mod restart_frames;
 mod restart_pairs;
 mod tap;
 mod vnet;

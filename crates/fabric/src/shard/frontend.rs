@@ -262,6 +262,7 @@ impl Shard {
             }
         }
         self.with(|s, cx| s.started(cx, id, queue));
+        self.withhold(id, queue);
         self.activate(id, queue);
         self.notify_restored(id, queue);
     }
@@ -465,6 +466,7 @@ impl Shard {
 fn drop_frontend(port: &mut Port) {
     for work in &mut port.queues {
         work.doorbell = None;
+        work.is_withheld = false;
         work.is_dirty = false;
         work.notify_due = false;
         work.notify_later = false;

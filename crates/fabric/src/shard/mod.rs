@@ -30,6 +30,7 @@ mod frontend;
 mod key;
 mod pauses;
 pub(crate) mod ports;
+mod returns;
 pub(crate) mod sources;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -50,6 +51,7 @@ use causeway_model::{CommandError, ServiceRequest, TypedRequest};
 pub use key::ShardKey;
 
 use pauses::Pausable;
+use returns::Returns;
 use sources::Sources;
 
 /// Work of a turn: how often queues and sources were served.
@@ -109,6 +111,7 @@ pub struct Shard {
     sources: Sources,
     /// Paused activities of ports, with the time of their end.
     pauses: BTreeSet<(u64, PortId, Pausable)>,
+    returns: Returns,
     /// Queues with used entries that are not published.
     dirty: Vec<(PortId, usize)>,
     /// Interrupts that the service raised in a call.
@@ -158,6 +161,7 @@ impl Shard {
             has_new_work: false,
             sources: Sources::default(),
             pauses: BTreeSet::new(),
+            returns: Returns::default(),
             dirty: Vec::new(),
             interrupts: Vec::new(),
             notifications: Vec::new(),
@@ -391,7 +395,9 @@ impl Shard {
     fn activate(&mut self, id: PortId, queue: usize) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let Some(work) = port.queues.get_mut(queue) else { return };
+        let Some(work) = port.queues.get_mut(queue).filter(|work| !work.is_withheld) else {
+            return;
+        };
         work.worked_ns = now;
         if !work.is_active {
             work.is_active = true;

@@ -57,6 +57,10 @@ pub(super) enum Pausable {
     Connect,
     /// Waiting for the first message of a frontend to which the port connected.
     FirstMessage,
+    /// Waiting for the frontend of a held port.
+    Return,
+    /// Serving the queues that wait for other frontends; the port does not matter.
+    Withheld,
 }
 
 impl Shard {
@@ -127,6 +131,10 @@ impl Shard {
     /// Resumes an activity of a port; a port or frontend that is gone or was replaced needs
     /// nothing.
     fn resume(&mut self, id: PortId, activity: Pausable) -> io::Result<()> {
+        if activity == Pausable::Withheld {
+            self.release_withheld();
+            return Ok(());
+        }
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
         match activity {
             Pausable::Listener => {
@@ -137,6 +145,8 @@ impl Shard {
             Pausable::Notifications => self.notify_delayed(id),
             Pausable::Connect => self.connect_out(id),
             Pausable::FirstMessage => self.check_first_message(id),
+            Pausable::Return => self.end_return(id),
+            Pausable::Withheld => {}
             Pausable::Frontend => {
                 let unwatched = port.connection_watch.is_none();
                 if let Some(connection) = port.connection.as_ref().filter(|_| unwatched) {

@@ -46,7 +46,7 @@ pub(crate) fn no_group(name: &Name) -> CommandError {
 }
 
 /// Returns whether a socket is that of a port behind the holder.
-fn is_held(socket: &Path) -> bool {
+pub(super) fn is_held(socket: &Path) -> bool {
     socket.extension().is_some_and(|extension| extension == HELD_EXTENSION)
 }
 
@@ -69,7 +69,8 @@ impl Shard {
         let connects = listening && spec.access.connect;
         let listener = if listening && !connects { Some(self.listen(id, &spec)?) } else { None };
         // The peer at a held port's inner socket is the holder, which checks its frontends.
-        let users = spec.access.socket_users().filter(|_| !is_held(&spec.socket));
+        let is_inner = is_held(&spec.socket);
+        let users = spec.access.socket_users().filter(|_| !is_inner);
         self.ports.insert(Port {
             spec,
             group,
@@ -107,6 +108,9 @@ impl Shard {
             return Err(error);
         }
         self.connect_out(id);
+        if is_inner {
+            self.expect_return(id);
+        }
         let port = self.ports.get(id).ok_or_else(too_many_ports)?;
         let (name, kind) = (port.spec.name.as_str(), port.spec.kind.name());
         match port.spec.kind.kind().has_frontend {
@@ -136,6 +140,7 @@ impl Shard {
         self.close_frontend(id, PortState::Listening, None);
         self.with(|s, cx| s.removed(cx, id));
         self.ports.remove(id);
+        self.forget_return(id);
         self.apply_and_notify();
         log::info!(port = name.as_str(); "port deleted");
         Ok(())
