@@ -24,7 +24,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::http::{Connection, HttpCall};
-use crate::limits::{ETCD_TIME_MAX, LIST_BYTES_MAX, REASON_CHARS_MAX, REPLY_BYTES_MAX};
+use crate::limits::{
+    ETCD_TIME_MAX, LIST_BYTES_MAX, LIST_TIME_MAX, REASON_CHARS_MAX, REPLY_BYTES_MAX,
+};
 use crate::stream::{Endpoint, Security, Stream, open};
 
 /// A failed request to etcd.
@@ -48,6 +50,13 @@ pub enum EtcdError {
          that are no records with etcdctl"
     )]
     LongList(String),
+    /// A list takes too long.
+    #[error(
+        "the keys below {0} are not listed within {seconds} s: etcd is slow, or has many keys there that \
+         are no records",
+        seconds = LIST_TIME_MAX.as_secs()
+    )]
+    SlowList(String),
     /// A page of a list begins before the page that it follows.
     #[error("the answer is not that of etcd: a page of a list does not follow the page before")]
     PageOrder,
@@ -66,6 +75,12 @@ impl EtcdError {
     /// Returns whether the reply was longer than [`REPLY_BYTES_MAX`] (16 MiB).
     pub(crate) fn is_long_reply(&self) -> bool {
         matches!(self, Self::Io(_, error) if error.kind() == ErrorKind::FileTooLarge)
+    }
+
+    /// Returns whether the reply did not come in time.
+    pub(crate) fn is_slow_reply(&self) -> bool {
+        let is_late = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
+        matches!(self, Self::Io(_, error) if is_late(error.kind()))
     }
 }
 

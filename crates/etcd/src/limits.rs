@@ -49,6 +49,10 @@ pub const REASON_CHARS_MAX: usize = 256;
 pub const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most keys of a page of a list; fewer if their values are long.
 pub const PAGE_KEYS: usize = 512;
+/// Most keys of a page after a page that did not come in time.
+pub const SLOW_PAGE_KEYS: usize = 32;
+/// Time after which no further page of a list is asked for: the list fails.
+pub const LIST_TIME_MAX: Duration = Duration::from_secs(60);
 /// Most bytes of the keys and values of a list, each value at most as long as a record: 65,536 claims
 /// have about 40 MiB. A longer list fails.
 pub const LIST_BYTES_MAX: usize = 128 * 1024 * 1024;

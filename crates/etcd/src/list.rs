@@ -5,17 +5,21 @@
 //! keys are asked for, and later pages have more again. A value of the length that etcd permits by
 //! default (1.5 MiB) therefore delays a list and does not fail it. In the list, a value that is
 //! longer than each record is empty, and a key that is longer than each key of the schema is cut:
-//! the replica refuses both. All keys and values have at most [`LIST_BYTES_MAX`] (128 MiB).
+//! the replica refuses both. All keys and values have at most [`LIST_BYTES_MAX`] (128 MiB). After a
+//! page that does not come in time, the pages have at most [`SLOW_PAGE_KEYS`] (32) keys; a second
+//! such page fails the list, and so does an etcd that needs more than [`LIST_TIME_MAX`] (60 s).
 //!
 //! The later pages are of the revision of the first. If etcd compacts that revision meanwhile, the
 //! list fails, and the caller repeats it. Runs in the caller's thread.
+
+use std::time::Instant;
 
 use causeway_cluster::KeyEvent;
 use causeway_cluster::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use serde_json::{Value, json};
 
 use crate::client::{Etcd, EtcdError, Result, at, bytes, encoded, event_of, number, range_end};
-use crate::limits::{ITEM_BYTES, LIST_BYTES_MAX, PAGE_KEYS};
+use crate::limits::{ITEM_BYTES, LIST_BYTES_MAX, LIST_TIME_MAX, PAGE_KEYS, SLOW_PAGE_KEYS};
 
 /// The content of a prefix at one revision.
 #[derive(Debug, Default)]
@@ -68,11 +72,14 @@ impl Etcd {
     /// # Errors
     /// etcd does not answer or refuses, a key with its value is longer than
     /// [`REPLY_BYTES_MAX`](crate::limits::REPLY_BYTES_MAX) (16 MiB), or all are longer than
-    /// [`LIST_BYTES_MAX`] (128 MiB).
+    /// [`LIST_BYTES_MAX`] (128 MiB), or the list takes longer than [`LIST_TIME_MAX`] (60 s).
     pub fn list(&mut self, prefix: &str) -> Result<Listing> {
-        let (mut all, mut most) = (Listing::default(), PAGE_KEYS);
-        let mut from = prefix.as_bytes().to_vec();
+        let (mut all, mut most, mut longest) = (Listing::default(), PAGE_KEYS, PAGE_KEYS);
+        let (mut from, begun) = (prefix.as_bytes().to_vec(), Instant::now());
         loop {
+            if begun.elapsed() >= LIST_TIME_MAX {
+                return Err(EtcdError::SlowList(prefix.into()));
+            }
             let range = json!({
                 "key": encoded(&from), "range_end": range_end(prefix),
                 "limit": most.to_string(), "revision": all.revision.to_string(),
@@ -80,6 +87,11 @@ impl Etcd {
             let answer = match self.call("/v3/kv/range", &range) {
                 Err(error) if error.is_long_reply() && most > 1 => {
                     most = (most / 4).max(1);
+                    continue;
+                }
+                Err(error) if error.is_slow_reply() && longest > SLOW_PAGE_KEYS => {
+                    longest = SLOW_PAGE_KEYS;
+                    most = most.min(longest);
                     continue;
                 }
                 answer => answer?,
@@ -93,7 +105,7 @@ impl Etcd {
                 Some(next) if next > from => from = next,
                 Some(_) => return Err(EtcdError::PageOrder),
             }
-            most = most.saturating_mul(2).min(PAGE_KEYS);
+            most = most.saturating_mul(2).min(longest);
         }
     }
 }
@@ -101,6 +113,43 @@ impl Etcd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::Security;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    /// Answers requests for pages of at most [`SLOW_PAGE_KEYS`] keys, and no others.
+    fn serve_short_pages(listener: &TcpListener) {
+        let (mut silent, mut pages) = (Vec::new(), 0);
+        while pages < 2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let len = stream.read(&mut request).unwrap();
+            let text = String::from_utf8_lossy(&request[..len]);
+            if !text.contains(&format!("\"limit\":\"{SLOW_PAGE_KEYS}\"")) {
+                silent.push(stream);
+                continue;
+            }
+            let kvs = [json!({ "key": encoded(format!("/a/{pages}")), "value": encoded("x") })];
+            let more = pages == 0;
+            let page =
+                json!({ "header": { "revision": "9" }, "count": "2", "more": more, "kvs": kvs });
+            let (page, close) = (page.to_string(), "Connection: close");
+            let head =
+                format!("HTTP/1.1 200 OK\r\n{close}\r\nContent-Length: {}\r\n\r\n", page.len());
+            stream.write_all((head + &page).as_bytes()).unwrap();
+            pages += 1;
+        }
+    }
+
+    #[test]
+    fn list_of_a_slow_etcd_has_short_pages() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let server = std::thread::spawn(move || serve_short_pages(&listener));
+        let all = Etcd::new(vec![at], Security::default(), None).list("/a/").unwrap();
+        assert_eq!((all.items.len(), all.keys), (2, 2));
+        server.join().unwrap();
+    }
 
     #[test]
     fn pages_of_a_list_are_joined_and_junk_is_cut() {

@@ -25,6 +25,8 @@ const MEMORY: u64 = 8 << 20;
 const RECEIVES: u64 = 16;
 /// Bytes between its buffers.
 const STRIDE: u64 = 256;
+/// Polls of an empty completion queue before each further poll yields the processor.
+const POLLS_BEFORE_YIELD: u32 = 64;
 
 /// The process, with the driver of its guest.
 pub struct GuestProcess {
@@ -119,11 +121,16 @@ impl GuestProcess {
 
     /// Waits for a completion. Returns the message, if it is that of a receive.
     fn wait_completion(&mut self) -> Result<Option<DaemonMessage>, String> {
-        let since = Instant::now();
+        let (since, mut polls) = (Instant::now(), 0_u32);
         loop {
             match self.driver.poll_cq(&mut self.cq).map_err(text)? {
                 None if since.elapsed() > PATIENCE => return Err("no completion arrives".into()),
-                None => std::hint::spin_loop(),
+                // The dispatcher may be on this core.
+                None if polls >= POLLS_BEFORE_YIELD => std::thread::yield_now(),
+                None => {
+                    polls += 1;
+                    std::hint::spin_loop();
+                }
                 Some(Entry::Error(entry)) => return Err(format!("a work request: {entry:?}")),
                 Some(Entry::Success(entry)) if entry.opcode == CompletionOpcode::Request.raw() => {
                     return Ok(None);

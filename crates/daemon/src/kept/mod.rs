@@ -74,8 +74,8 @@ pub struct Kept {
     /// Ports whose guests a stop has cut off: by the last daemon, or at the end by this one.
     cut_off: Mutex<BTreeSet<Name>>,
     lock: Mutex<Option<StateLock>>,
-    /// The policies of the site that their file has.
-    site: Mutex<Vec<SitePolicy>>,
+    /// The policies of the site that their file has; `None` if that is not known.
+    site: Mutex<Option<Vec<SitePolicy>>>,
 }
 
 impl std::fmt::Debug for Kept {

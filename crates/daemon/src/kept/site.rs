@@ -38,15 +38,16 @@ impl Kept {
     /// Writes the policies, if they are others than those of the file.
     pub(super) fn save_site(&self) {
         let Some(file) = self.site_file() else { return };
+        // Two reports write in the order in which they ask.
+        let mut known = lock(&self.site);
         let asked = ask_service(&*self.inner, ServiceRequest::new(Policies));
         let Ok(policies) = asked.and_then(|response| response.take::<Policies>()) else { return };
-        let mut known = lock(&self.site);
-        if lock(&self.lock).is_none() || *known == policies {
+        if lock(&self.lock).is_none() || known.as_ref() == Some(&policies) {
             return;
         }
         let text = serde_json::to_string_pretty(&policies).unwrap_or_default();
         match store::replace(&file, &(text + "\n")) {
-            Ok(()) => *known = policies,
+            Ok(()) => *known = Some(policies),
             Err(error) => {
                 log::warn!(error:% = error; "the policies of the site are not kept: a restarted causewayd has them when causeway-directory reports; correct the cause");
             }
@@ -61,11 +62,11 @@ impl Kept {
             text.map_or(Ok(Vec::new()), |text| parse(text).map_err(|error| error.to_string()))
         });
         match read {
-            Ok(policies) if policies.is_empty() => {}
+            Ok(policies) if policies.is_empty() => *lock(&self.site) = Some(policies),
             Ok(policies) => {
                 let restore = ServiceRequest::new(RestorePolicies(policies.clone()));
                 match ask_service(&*self.inner, restore) {
-                    Ok(_) => *lock(&self.site) = policies,
+                    Ok(_) => *lock(&self.site) = Some(policies),
                     Err(error) => {
                         log::warn!(error:% = error; "a policy of the site is not in force until causeway-directory reports");
                     }
