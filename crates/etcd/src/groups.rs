@@ -1,10 +1,12 @@
-//! `causeway-directory group set` and `group show`: the policy of the site about a group.
+//! The operator's verbs about groups and the policies of the site about them. `main` calls them in the
+//! main thread, [`crate::join`] and [`crate::init`] use some; the processes of all hosts learn of a
+//! change from etcd.
 //!
-//! `set` changes the given values of a group's record and keeps the others, also those that this
+//! [`set`] changes the given values of a group's record and keeps the others, also those that this
 //! release does not know, by a transaction on the revision that was read: of two changes at once
 //! one is refused. A record that hosts would refuse is not written: too many rules, a rule of
 //! another group, or a value longer than readers accept. The rules come from a file in the form of
-//! the configuration's `[[rule]]`. Runs in the main thread.
+//! the configuration's `[[rule]]`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -17,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::client::{Etcd, WriteOutcome};
 use crate::limits::RULES_FILE_BYTES_MAX;
-use crate::verbs::{VerbError, check_number, records};
+use crate::records::{StoredRecord, VerbError, records};
 
 /// The values that `group set` changes.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +30,71 @@ pub struct GroupChange {
     pub forwarding: Option<Option<Forwarding>>,
     /// The rules, in their order.
     pub rules: Option<Vec<RuleSpec>>,
+}
+
+/// Shares a group. A group that exists with this number is left as it is. The check of the number
+/// and the write are not atomic: of two groups that are added at once with one number, hosts refuse
+/// the second.
+///
+/// # Errors
+/// Another group has the number, the group exists with another one, or etcd does not answer.
+pub fn add(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), VerbError> {
+    if check_number(&records(etcd, site)?, &name, vni)? {
+        return Ok(());
+    }
+    let value = Some(GroupRecord::new(vni).write());
+    let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };
+    match etcd.write(site, &write)? {
+        WriteOutcome::Done(_) => Ok(()),
+        WriteOutcome::Failed(_) => {
+            Err(VerbError::Conflict(format!("group {name} was changed meanwhile: try again")))
+        }
+    }
+}
+
+/// Returns whether a group is shared with a number; an error if another group has the number, or the
+/// group is shared with another one.
+fn check_number(all: &[StoredRecord], name: &Name, vni: u32) -> Result<bool, VerbError> {
+    let mut is_shared = false;
+    for (key, value, _) in all {
+        let (RecordKey::Group(other), Ok(record)) = (key, GroupRecord::read(value)) else {
+            continue;
+        };
+        if other == name && record.vni == vni {
+            is_shared = true;
+        } else if other == name {
+            let text = format!(
+                "group {name} has the number {}: delete it first, which closes its links",
+                record.vni
+            );
+            return Err(VerbError::Conflict(text));
+        } else if record.vni == vni {
+            let text = format!("number {vni} is that of group {other}: choose another");
+            return Err(VerbError::Conflict(text));
+        }
+    }
+    Ok(is_shared)
+}
+
+/// Ends the sharing of a group.
+///
+/// # Errors
+/// The group is not shared, or etcd does not answer.
+pub fn delete(etcd: &mut Etcd, site: &Name, name: &Name) -> Result<(), VerbError> {
+    let path = RecordKey::Group(name.clone()).path(site);
+    if etcd.delete(&path)? { Ok(()) } else { Err(VerbError::NotFound(format!("group {name}"))) }
+}
+
+/// Returns the shared groups, as JSON.
+///
+/// # Errors
+/// etcd does not answer.
+pub fn list(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
+    let group = |(key, value, _): (RecordKey, Vec<u8>, u64)| match key {
+        RecordKey::Group(name) => Some(view(&name, &GroupRecord::read(&value).ok()?)),
+        _ => None,
+    };
+    Ok(records(etcd, site)?.into_iter().filter_map(group).collect())
 }
 
 /// Shares a group, or changes the values of a shared one.

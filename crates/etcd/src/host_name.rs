@@ -7,7 +7,7 @@
 use causeway_cluster::limits::HOST_BYTES_MAX;
 use causeway_model::Name;
 
-use crate::verbs::VerbError;
+use crate::records::VerbError;
 
 /// Returns the name if it can be that of a host.
 ///

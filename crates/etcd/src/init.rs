@@ -14,8 +14,9 @@ use serde_json::json;
 
 use crate::args::InitArgs;
 use crate::client::{Etcd, EtcdError, WriteOutcome, encoded, range_end};
+use crate::groups;
 use crate::host_name;
-use crate::verbs::{self, VerbError};
+use crate::records::VerbError;
 
 /// A right of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub fn init(etcd: &mut Etcd, site: &Name, init: &InitArgs) -> Result<String, Ver
         }
     }
     for (group, vni) in &init.group {
-        verbs::add_group(etcd, site, group.clone(), *vni)?;
+        groups::add(etcd, site, group.clone(), *vni)?;
     }
     let mut text = String::new();
     for host in &init.role {

@@ -20,12 +20,13 @@ use zeroize::Zeroizing;
 
 use crate::args::{EtcdArgs, JoinArgs};
 use crate::client::Etcd;
+use crate::groups;
 use crate::host_name;
 use crate::keys::random;
 use crate::new_file::{self, NewFile};
+use crate::records::VerbError;
 use crate::stream::Endpoint;
 use crate::tokens;
-use crate::verbs::{self, VerbError};
 
 /// The service of the process.
 const SERVICE: &str = "causeway-directory.service";
@@ -63,9 +64,9 @@ pub fn join(etcd: &mut Etcd, at: &EtcdArgs, join: &JoinArgs) -> Result<(), VerbE
     let text = settings(&variables)?;
     make_key(&join.key)?;
     for (group, vni) in &join.group {
-        verbs::add_group(etcd, &at.site, group.clone(), *vni)?;
+        groups::add(etcd, &at.site, group.clone(), *vni)?;
     }
-    let groups = verbs::list_groups(etcd, &at.site)?;
+    let groups = groups::list(etcd, &at.site)?;
     eprintln!("causeway-directory: etcd answers (site={} groups={groups})", at.site);
     let written = NewFile::write(&join.settings, text.as_bytes(), 0o644);
     let written = written.map_err(|error| failed(&join.settings, &error))?;

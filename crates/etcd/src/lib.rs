@@ -23,6 +23,7 @@
 //! | [`process`] | the main thread: sessions, timers, reports |
 //! | [`report`] | differences of the site for the daemon |
 //! | [`watch`] | the thread that follows etcd |
+//! | [`message`] | what the threads send to the main thread |
 //! | [`client`] | requests to etcd's JSON gateway |
 //! | [`list`] | lists of keys, in pages |
 //! | [`control`] | requests to the daemon |
@@ -32,7 +33,9 @@
 //! | [`init`], [`tokens`] | the verbs that prepare a site, and admit hosts |
 //! | [`host_name`] | names of hosts |
 //! | [`join`] | the verb that prepares a host |
-//! | [`verbs`], [`groups`] | groups with their policies, evictions, export and import |
+//! | [`groups`] | the verbs about groups with their policies |
+//! | [`verbs`] | evictions, export and import |
+//! | [`records`] | the records that verbs read, and failures of verbs |
 //! | [`args`] | options |
 //! | [`sandbox`] | restrictions of the process |
 //! | [`limits`] | limits |
@@ -54,8 +57,10 @@ pub mod join;
 pub mod keys;
 pub mod limits;
 pub mod list;
+pub mod message;
 pub mod new_file;
 pub mod process;
+pub mod records;
 pub mod report;
 pub mod sandbox;
 pub mod snapshot;

@@ -12,10 +12,11 @@ use std::process::ExitCode;
 
 use causeway_etcd::args::{DirectoryArgs, EXAMPLES, EtcdArgs, GroupVerb, RunArgs, TokenVerb, Verb};
 use causeway_etcd::client::{Etcd, Login};
-use causeway_etcd::process::{Process, ProcessMessage, Settings};
+use causeway_etcd::message::ProcessMessage;
+use causeway_etcd::process::{Process, Settings};
+use causeway_etcd::records::VerbError;
 use causeway_etcd::stream::{Security, SecurityFiles};
-use causeway_etcd::verbs::{self, VerbError};
-use causeway_etcd::{groups, host_name, init, join, keys, sandbox, tokens};
+use causeway_etcd::{groups, host_name, init, join, keys, sandbox, tokens, verbs};
 use causeway_model::ClusterTunnel;
 use clap::{CommandFactory as _, Parser as _};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -99,13 +100,13 @@ fn run(args: &EtcdArgs, verb: Verb) -> Result<(), Failure> {
         Verb::Token(TokenVerb::Delete { id }) => tokens::delete(&mut etcd, site, &id)?,
         Verb::Join(options) => join::join(&mut etcd, &args, &options)?,
         Verb::Run(run) => return connect(&args, run, etcd),
-        Verb::Group(GroupVerb::Add { name, vni }) => verbs::add_group(&mut etcd, site, name, vni)?,
-        Verb::Group(GroupVerb::Del { name }) => verbs::delete_group(&mut etcd, site, &name)?,
+        Verb::Group(GroupVerb::Add { name, vni }) => groups::add(&mut etcd, site, name, vni)?,
+        Verb::Group(GroupVerb::Del { name }) => groups::delete(&mut etcd, site, &name)?,
         Verb::Group(GroupVerb::Set(options)) => {
             groups::set(&mut etcd, site, options.name.clone(), &options.change()?)?;
         }
         Verb::Group(GroupVerb::Show { name }) => print(&groups::show(&mut etcd, site, &name)?)?,
-        Verb::Group(GroupVerb::List) => print(&verbs::list_groups(&mut etcd, site)?)?,
+        Verb::Group(GroupVerb::List) => print(&groups::list(&mut etcd, site)?)?,
         Verb::Evict { host, reason } => verbs::evict(&mut etcd, site, host, &reason)?,
         Verb::Readmit { host } => verbs::readmit(&mut etcd, site, &host)?,
         Verb::Release { state } => {

@@ -39,20 +39,10 @@ use crate::limits::{
     LOCAL_WAIT, MESSAGES_MAX, PROBE, PROBE_GRACE, REFUSED_RETRY_MAX, REFUSED_RETRY_MIN, REPORT,
     SNAPSHOT,
 };
+use crate::message::ProcessMessage;
 use crate::report::SiteState;
 use crate::snapshot;
 use crate::watch::Watch;
-
-/// A message to the main thread.
-#[derive(Debug)]
-pub enum ProcessMessage {
-    /// Of the watch with a number, and by how many keys their number grew.
-    Watch(u64, WatchMessage, i64),
-    /// The addresses of this host.
-    Local(Result<ClusterLocal, ControlError>),
-    /// A signal asks for the end.
-    Stop,
-}
 
 /// The values of the process that do not change.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use crate::client::{Etcd, WriteOutcome};
 use crate::host_name;
 use crate::keys::random;
 use crate::limits::COUNT_TRIES;
-use crate::verbs::VerbError;
+use crate::records::VerbError;
 
 /// Makes a token for a host, or for any host, which expires after `seconds`.
 ///

@@ -1,124 +1,19 @@
-//! The operator's verbs: groups, evictions, export and import. `main` calls each in the main
-//! thread, with a client of etcd; [`crate::join`] uses the verbs of groups. The daemon and the
-//! process of the host are not asked: the processes of all hosts learn of a change from etcd.
+//! The operator's verbs about the whole site: evictions, export and import. `main` calls each in the
+//! main thread, with a client of etcd. The daemon and the process of the host are not asked: the
+//! processes of all hosts learn of a change from etcd.
 
 use std::path::Path;
 
 use causeway_cluster::limits::VALUE_BYTES_MAX;
 use causeway_cluster::record::VERSION;
-use causeway_cluster::token::TokenRefusal;
-use causeway_cluster::{EvictionRecord, GroupRecord, RecordKey, Write, key};
+use causeway_cluster::{EvictionRecord, RecordKey, Write};
 use causeway_model::Name;
 use serde_json::{Map, Value, json};
 
-use crate::client::{Etcd, EtcdError, WriteOutcome, at};
+use crate::client::{Etcd, WriteOutcome, at};
 use crate::groups;
 use crate::limits::SNAPSHOT_BYTES_MAX;
-
-/// A failed verb.
-#[derive(Debug, thiserror::Error)]
-pub enum VerbError {
-    /// etcd does not answer or refuses.
-    #[error(transparent)]
-    Etcd(#[from] EtcdError),
-    /// The named object does not exist.
-    #[error("{0} does not exist in the site")]
-    NotFound(String),
-    /// A value is in use, or has a form that cannot be used.
-    #[error("{0}")]
-    Conflict(String),
-    /// The settings are written, and systemd does not run on this host.
-    #[error(
-        "systemd does not run here, and the process is not started: repeat the command with --run, \
-         or have `causeway-directory run` started with the variables of {0}"
-    )]
-    NoService(String),
-    /// A file cannot be used.
-    #[error("{0}: {1}")]
-    File(String, String),
-    /// A token does not admit the host.
-    #[error("the join is refused: {0}")]
-    Token(#[from] TokenRefusal),
-}
-
-/// A record: key, value, and revision of the last change.
-pub(crate) type StoredRecord = (RecordKey, Vec<u8>, u64);
-
-/// Returns all records that have the form of the schema.
-pub(crate) fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<StoredRecord>, VerbError> {
-    let listing = etcd.list(&key::prefix(site))?;
-    let parse = |event: causeway_cluster::KeyEvent| {
-        Some((RecordKey::parse(site, &event.key).ok()?, event.value?, event.revision))
-    };
-    Ok(listing.items.into_iter().filter_map(parse).collect())
-}
-
-/// Shares a group. A group that exists with this number is left as it is. The check of the number
-/// and the write are not atomic: of two groups that are added at once with one number, hosts refuse
-/// the second.
-///
-/// # Errors
-/// Another group has the number, the group exists with another one, or etcd does not answer.
-pub fn add_group(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), VerbError> {
-    if check_number(&records(etcd, site)?, &name, vni)? {
-        return Ok(());
-    }
-    let value = Some(GroupRecord::new(vni).write());
-    let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };
-    match etcd.write(site, &write)? {
-        WriteOutcome::Done(_) => Ok(()),
-        WriteOutcome::Failed(_) => {
-            Err(VerbError::Conflict(format!("group {name} was changed meanwhile: try again")))
-        }
-    }
-}
-
-/// Returns whether a group is shared with a number.
-///
-/// # Errors
-/// Another group has the number, or the group is shared with another one.
-pub(crate) fn check_number(all: &[StoredRecord], name: &Name, vni: u32) -> Result<bool, VerbError> {
-    let mut is_shared = false;
-    for (key, value, _) in all {
-        let (RecordKey::Group(other), Ok(record)) = (key, GroupRecord::read(value)) else {
-            continue;
-        };
-        if other == name && record.vni == vni {
-            is_shared = true;
-        } else if other == name {
-            let text = format!(
-                "group {name} has the number {}: delete it first, which closes its links",
-                record.vni
-            );
-            return Err(VerbError::Conflict(text));
-        } else if record.vni == vni {
-            let text = format!("number {vni} is that of group {other}: choose another");
-            return Err(VerbError::Conflict(text));
-        }
-    }
-    Ok(is_shared)
-}
-
-/// Ends the sharing of a group.
-///
-/// # Errors
-/// The group is not shared, or etcd does not answer.
-pub fn delete_group(etcd: &mut Etcd, site: &Name, name: &Name) -> Result<(), VerbError> {
-    let path = RecordKey::Group(name.clone()).path(site);
-    if etcd.delete(&path)? { Ok(()) } else { Err(VerbError::NotFound(format!("group {name}"))) }
-}
-
-/// Returns the shared groups, as JSON.
-///
-/// # Errors
-/// etcd does not answer.
-pub fn list_groups(etcd: &mut Etcd, site: &Name) -> Result<Value, VerbError> {
-    let group = |(key, value, _): (RecordKey, Vec<u8>, u64)| match key {
-        RecordKey::Group(name) => Some(groups::view(&name, &GroupRecord::read(&value).ok()?)),
-        _ => None,
-    };
-    Ok(records(etcd, site)?.into_iter().filter_map(group).collect())
-}
+use crate::records::{VerbError, records};
 
 /// Evicts a host; a known name is not required. The reason is cut to 512 characters, and replaces
 /// that of an earlier eviction.

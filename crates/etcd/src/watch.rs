@@ -12,7 +12,7 @@ use std::sync::mpsc::SyncSender;
 
 use crate::client::{Etcd, EtcdError, Result, WatchMessage, watch_message};
 use crate::limits::WATCH_BYTES_MAX;
-use crate::process::ProcessMessage;
+use crate::message::ProcessMessage;
 
 /// A running watch.
 #[derive(Debug)]

@@ -171,6 +171,12 @@ pub const PEER_STOP_NS_MAX: u64 = 2_000_000_000;
 pub const DISOWNED_BYTES_MAX: usize = 16 << 20;
 /// Numbers of a peer's channels that were passed over and not used yet. Packets beyond it are dropped.
 pub const UNOPENED_MAX: usize = 1024;
+/// Memories of idle channels that a session keeps for the next ones.
+pub const SPARES_MAX: usize = 2;
+/// The largest of them; 1 MiB.
+pub const SPARE_BYTES_MAX: usize = 1 << 20;
+/// Time after which they are freed if no channel uses them; 1 s.
+pub const SPARE_IDLE_NS: u64 = 1_000_000_000;
 /// Ranges in an acknowledgement to a peer.
 pub const ACK_RANGES_MAX: usize = 32;
 /// Time after which a single packet of a peer is acknowledged; 1 ms. Two are acknowledged at once.

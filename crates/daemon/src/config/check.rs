@@ -13,21 +13,18 @@
 //!
 //! `config::read` calls it last, in its thread; without problems the values become the `Config`.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::ops::Range;
 use std::path::Path;
 
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::limits::{GROUPS_MAX, PORTS_MAX, RULES_MAX};
-use causeway_model::schema::nearest;
 use causeway_model::settings::ControlSettings;
 use causeway_model::{PortSpec, RuleSpec};
 
 use super::DaemonConfig;
+use super::conditions::{UniqueValues, known_group, too_many};
 use super::file_value::FileValue;
-use super::problem::{Problems, line_of};
+use super::problem::Problems;
 use super::sections::{self, FileSection};
 
 /// All tables of the file.
@@ -93,32 +90,6 @@ fn check_rules(rules: &[FileValue<RuleSpec>], defined: &[&str], problems: &mut P
     }
 }
 
-/// Reports the first table beyond `max`.
-pub fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Problems) {
-    if let Some(first_over) = list.get(max) {
-        let (whole, n) = (first_over.whole.clone(), list.len());
-        problems.add(whole, format!("{n} tables {title}: expected at most {max}"));
-    }
-}
-
-/// Reports a group that is not defined.
-pub fn known_group(
-    group: &str,
-    span: Range<usize>,
-    key: &str,
-    defined: &[&str],
-    problems: &mut Problems,
-) {
-    if defined.contains(&group) {
-        return;
-    }
-    let hint = match nearest(group, defined.iter().copied()) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => format!("add [[group]] name = \"{group}\""),
-    };
-    problems.add(span, format!("key {key:?}: group {group} is not defined; {hint}"));
-}
-
 /// Reports names, socket paths and addresses that several ports have.
 fn duplicates(
     source: &str,
@@ -151,46 +122,6 @@ fn duplicates(
                 format!("{key} {value} in group {group}")
             };
             addresses.insert(key, &own, port.span(key), problems, shown);
-        }
-    }
-}
-
-/// Values that must be unique, with the position of their first occurrence.
-pub struct UniqueValues<'s, T> {
-    /// Text of the file, for line numbers.
-    source: &'s str,
-    /// Position of the first occurrence of each value.
-    at: HashMap<T, Range<usize>>,
-}
-
-impl<'s, T: Eq + Hash + Clone> UniqueValues<'s, T> {
-    /// Has no value of the text `source` yet.
-    pub fn new(source: &'s str) -> Self {
-        Self { source, at: HashMap::new() }
-    }
-
-    /// Adds a value; reports a value that was added before, with its line.
-    pub fn insert(
-        &mut self,
-        key: &str,
-        value: &T,
-        span: Range<usize>,
-        problems: &mut Problems,
-        shown: impl Fn(&T) -> String,
-    ) {
-        match self.at.get(value) {
-            None => {
-                self.at.insert(value.clone(), span);
-            }
-            Some(first) => {
-                let (line, what) = (line_of(self.source, first.start), shown(value));
-                let here = line_of(self.source, span.start);
-                let text = format!(
-                    "key {key:?}: {what} on line {here} is already defined on line {line}: \
-                     expected a different one"
-                );
-                problems.add(span, text);
-            }
         }
     }
 }

@@ -18,7 +18,7 @@ use causeway_model::{
 };
 
 use super::ConfigObject;
-use super::check::{UniqueValues, known_group, too_many};
+use super::conditions::{UniqueValues, known_group, too_many};
 use super::file_value::FileValue;
 use super::problem::{Problems, line_of};
 

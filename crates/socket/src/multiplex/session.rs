@@ -22,7 +22,7 @@ use super::outgoing::{Outgoing, Span};
 use super::ranges::Ranges;
 use crate::limits::{
     ACK_DELAY_NS, ACK_RANGES_MAX, CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX,
-    HELLO_NS_MAX, HELLO_NS_MIN, UNOPENED_MAX,
+    HELLO_NS_MAX, HELLO_NS_MIN, SPARE_BYTES_MAX, SPARE_IDLE_NS, SPARES_MAX, UNOPENED_MAX,
 };
 
 /// Owner of bytes that belong to no guest: addresses, resets, and the bytes of lost connections.
@@ -89,6 +89,8 @@ pub struct PeerSession {
     /// Memory of channels that became idle: a stream that is acknowledged faster than it is written
     /// would allocate, and fault in, its memory again and again.
     spares: Vec<VecDeque<u8>>,
+    /// When `spares` is freed, unless channels use it.
+    spares_until_ns: Option<u64>,
     /// The last piece of the last datagram, of which the second slice is not copied.
     body: Option<(u32, Span)>,
     /// Number of the next own channel.
@@ -133,6 +135,7 @@ impl PeerSession {
             channels: keyed(),
             ready: VecDeque::new(),
             spares: Vec::new(),
+            spares_until_ns: None,
             body: None,
             next_channel: 0,
             own_channels: 0,
@@ -192,7 +195,7 @@ impl PeerSession {
 
     /// Frees memory that the session does not need while its link is dormant.
     pub fn release(&mut self) {
-        self.spares = Vec::new();
+        (self.spares, self.spares_until_ns) = (Vec::new(), None);
     }
 
     /// Sends no hello before a time: the link went dormant without an answer of the peer. No effect
@@ -301,7 +304,8 @@ impl PeerSession {
             return Some(if self.answer.is_some() { 0 } else { self.hello_ns });
         }
         let answer = self.answer.map(|_| 0);
-        [self.in_flight.deadline_ns(), self.ack_ns, answer].into_iter().flatten().min()
+        let deadlines = [self.in_flight.deadline_ns(), self.ack_ns, self.spares_until_ns, answer];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Returns whether the session has to send now although its link is dormant: bytes of
@@ -314,9 +318,12 @@ impl PeerSession {
             || self.is_up && (is_owed || self.queued_all > DORMANT_BYTES_MAX || connects())
     }
 
-    /// Handles deadlines of loss, probes and silence that have passed; [`Self::transmit`] handles
-    /// those of hellos and acknowledgements.
+    /// Handles deadlines of loss, probes, silence and unused memory that have passed;
+    /// [`Self::transmit`] handles those of hellos and acknowledgements.
     pub fn tick(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u32, out: &mut Received) {
+        if self.spares_until_ns.is_some_and(|at| at <= now_ns) {
+            self.release();
+        }
         if !self.is_up || self.in_flight.deadline_ns().is_none_or(|at| at > now_ns) {
             return;
         }
@@ -324,13 +331,13 @@ impl PeerSession {
         if !self.in_flight.tick(now_ns, &mut outcome) {
             return self.restart(now_ns, DownReason::Silent, random, out);
         }
-        self.apply(outcome);
+        self.apply(now_ns, outcome);
     }
 
     /// Applies acknowledgements and losses to the channels.
-    fn apply(&mut self, outcome: Outcome) {
+    fn apply(&mut self, now_ns: u64, outcome: Outcome) {
         for (number, span) in outcome.acked {
-            self.acked(number, span);
+            self.acked(now_ns, number, span);
         }
         for (number, span) in outcome.lost {
             if let Some(channel) = self.channels.get_mut(&number) {
@@ -341,7 +348,7 @@ impl PeerSession {
     }
 
     /// Applies the acknowledgement of a span.
-    fn acked(&mut self, number: u32, span: Span) {
+    fn acked(&mut self, now_ns: u64, number: u32, span: Span) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let freed = channel.outgoing.ack(span);
         if let Some(spare) = channel.outgoing.take_spare()
@@ -349,6 +356,7 @@ impl PeerSession {
             && spare.capacity() <= SPARE_BYTES_MAX
         {
             self.spares.push(spare);
+            self.spares_until_ns = Some(now_ns.saturating_add(SPARE_IDLE_NS));
         }
         let owner = channel.owner;
         if let Some(sum) = self.queued.get_mut(&owner) {
@@ -640,7 +648,7 @@ impl PeerSession {
         let whole = ranges.iter().map(|(from, to)| Some((expand(from, near)?, expand(to, near)?)));
         let mut outcome = Outcome::default();
         let taken = self.in_flight.acknowledge(now_ns, whole, &mut outcome);
-        self.apply(outcome);
+        self.apply(now_ns, outcome);
         taken.map_err(|_| PacketRefusal::Breach)
     }
 
@@ -712,10 +720,6 @@ const DORMANT_BYTES_MAX: usize = 64 << 10;
 const DATAGRAM_MIN: usize = 128;
 /// Time after which an acknowledgement is tried again if the link had no path; 10 ms.
 const PATHLESS_NS: u64 = 10_000_000;
-/// Memories of idle channels that a session keeps.
-const SPARES_MAX: usize = 2;
-/// The largest of them; 1 MiB.
-const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Shortest piece that is appended behind others.
 const PIECE_BYTES_MIN: usize = 32;
 /// Ranges of received packets that are remembered.

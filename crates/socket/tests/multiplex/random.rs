@@ -150,3 +150,19 @@ fn multiplex_channels_are_limited_and_reused() {
     let again: Vec<u32> = std::iter::from_fn(|| world.hosts[0].open(0)).collect();
     assert_eq!(again.len(), CHANNELS_PER_OWNER_MAX);
 }
+
+#[test]
+fn multiplex_idle_session_frees_its_memory_after_a_second() {
+    let mut world = World::new(4, Faults::default());
+    world.agree();
+    world.run(2, |world| world.hosts[0].deadline_ns().is_none());
+    let channel = world.hosts[0].open(0).unwrap();
+    for _ in 0..8 {
+        world.hosts[0].send(channel, 0, [&[7; 4096], b""]);
+    }
+    world.run(1, |world| world.hosts[0].view().queued_bytes == 0);
+    // Only the memory of the channel is left to be handled.
+    let deadline = world.hosts[0].deadline_ns().unwrap();
+    assert!(deadline > world.now + 900_000_000, "{deadline} at {}", world.now);
+    world.run(2, |world| world.hosts[0].deadline_ns().is_none());
+}
