@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use causeway_holder::client::{Client, HolderError};
-use causeway_holder::holder::holder_dir;
+use causeway_holder::directory::holder_dir;
 use causeway_holder::protocol::{HeldPort, HeldProtocol};
 use causeway_model::Name;
 use causeway_model::port::{DeviceInfo, FrontendProtocol, HELD_EXTENSION, VSOCK};

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use causeway_fabric::PortId;
 use causeway_mlx5::Registers;
 use causeway_model::Name;
 use causeway_model::port::{HcaDoorbell, HcaSpec};
@@ -94,6 +95,9 @@ impl PortOptions {
         }
     }
 }
+
+/// The ports of a shard.
+pub(crate) type AdapterPorts = BTreeMap<PortId, AdapterPort>;
 
 impl AdapterPort {
     /// Notes that the traffic of the adapter is collected now. Returns the period of the traffic.

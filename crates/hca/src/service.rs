@@ -46,7 +46,7 @@ use causeway_model::{
 };
 use causeway_verbs::{Adapter, AddError, Subnet};
 
-use crate::adapter_port::{AdapterPort, PortCounters, PortOptions};
+use crate::adapter_port::{AdapterPort, AdapterPorts, PortCounters, PortOptions};
 use crate::capture::PortCaptures;
 use crate::deadlines::Deadlines;
 use crate::idle::IdleSchedule;
@@ -58,7 +58,7 @@ use crate::record_file::RecordFile;
 use crate::resume::{Resumption, resume};
 use crate::sessions::PortSessions;
 use crate::share::{Share, Shares};
-use crate::switch::{AdapterPorts, Switch};
+use crate::switch::Switch;
 use crate::traffic::{DirectTraffic, ReadTraffic};
 use crate::uplink::{Joining, Uplink};
 use crate::view::{self, ViewAdapters};

@@ -271,6 +271,3 @@ impl Switch {
 
 /// First bytes of a frame of the uplink that hold all its headers.
 const HEAD_BYTES: usize = 256;
-
-/// The ports of a shard.
-pub(crate) type AdapterPorts = BTreeMap<PortId, AdapterPort>;

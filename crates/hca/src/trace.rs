@@ -25,9 +25,9 @@ use causeway_verbs::policy::Denial;
 use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
 use crate::adapter_port::AdapterPort;
+use crate::adapter_port::AdapterPorts;
 use crate::limits::TRACED_QUEUE_PAIRS_MAX;
 use crate::policy::GroupPolicy;
-use crate::switch::AdapterPorts;
 use crate::view::{kind_name, state, state_name};
 
 /// An adapter of the trace.

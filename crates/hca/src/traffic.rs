@@ -21,7 +21,7 @@ use causeway_model::{Name, TrafficView, TypedRequest};
 use causeway_verbs::{Adapter, TrafficSum};
 use causeway_wire::ethernet;
 
-use crate::switch::AdapterPorts;
+use crate::adapter_port::AdapterPorts;
 
 /// Asks a shard for the traffic of its group.
 #[derive(Debug)]

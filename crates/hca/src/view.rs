@@ -22,10 +22,10 @@ use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
 use crate::NAME;
 use crate::adapter_port::AdapterPort;
+use crate::adapter_port::AdapterPorts;
 use crate::counters;
 use crate::limits::{OFFERED_RANGES_OF_PORT_MAX, SESSIONS_MAX};
 use crate::recent::Sums;
-use crate::switch::AdapterPorts;
 
 /// Asks a shard for views: of the adapter of a port with its queue pairs, or of all adapters
 /// without them.

@@ -39,14 +39,13 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
 };
 
-use crate::holder::CONTROL;
+use crate::directory::CONTROL;
 use crate::limits::{CONTROL_START_TIMEOUT, CONTROL_TIMEOUT, START_PAUSE, START_TIMEOUT};
 use crate::protocol::{Answer, HeldPort, ProtocolError, Request, VERSION, receive, send};
 
@@ -309,21 +308,4 @@ pub fn start(dir: &Path, program: &Path) -> Result<(), HolderError> {
     let wait = move || drop(child.wait());
     thread::Builder::new().name("holder".into()).spawn(wait).map_err(wrong)?;
     Ok(())
-}
-
-/// Locks the file at `path` until the returned descriptor is closed. The holder calls it at its
-/// start for its directory; causewayd does not.
-///
-/// # Errors
-/// `AddrInUse` if another process has the lock; a system call's error.
-pub(crate) fn lock(path: &Path) -> io::Result<OwnedFd> {
-    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file.into()),
-        Err(Errno::WOULDBLOCK) => {
-            let text = format!("{}: another holder has this directory", path.display());
-            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
-        }
-        Err(errno) => Err(errno.into()),
-    }
 }

@@ -27,26 +27,23 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketType};
 
 use crate::deaths::Replays;
+use crate::directory::{CONTROL, LOCK};
 use crate::limits::{CHECK_INTERVAL, IDLE_LEAVE, PORTS_MAX, REFUSAL_WAIT};
 use crate::listen::UnixSocketListener;
 use crate::port::{HeldPortState, ServedPort, disconnect_all};
 use crate::process::DaemonProcess;
 use crate::protocol::{Answer, ProtocolError, Request, VERSION, receive, send};
-
-/// Name of the control socket in the holder's directory.
-pub const CONTROL: &str = "control";
-/// Name of the lock file in the holder's directory.
-pub const LOCK: &str = "lock";
+use crate::threads::signal;
 
 /// Configuration of a holder.
 #[derive(Debug, Clone)]
@@ -71,11 +68,6 @@ impl StopHandle {
         self.flag.store(true, Ordering::Release);
         signal(&self.wakeup);
     }
-}
-
-/// Signals an eventfd. The write fails only if the counter is full, which is a signal as well.
-pub(crate) fn signal(wakeup: &OwnedFd) {
-    let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
 }
 
 /// causewayd's control connection.
@@ -131,7 +123,7 @@ impl Holder {
     /// # Errors
     /// `AddrInUse` if another holder has the directory; a system call failed.
     pub fn new(options: HolderOptions) -> io::Result<Self> {
-        let lock = crate::client::lock(&options.dir.join(LOCK))?;
+        let lock = crate::directory::lock(&options.dir.join(LOCK))?;
         let control = UnixSocketListener::bind(&options.dir.join(CONTROL), SocketType::SEQPACKET)?;
         let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok(Self {
@@ -375,19 +367,4 @@ impl Holder {
             self.leaving = true;
         }
     }
-}
-
-/// Returns the time until `at`; zero once it is past.
-pub(crate) fn until(at: Instant) -> Duration {
-    at.saturating_duration_since(Instant::now())
-}
-
-/// Locks a mutex, also after a panic of another holder of the lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the holder's directory within the run directory `run_dir`.
-pub fn holder_dir(run_dir: &Path) -> PathBuf {
-    run_dir.join("held")
 }

@@ -40,7 +40,7 @@
 //! ```no_run
 //! use std::path::Path;
 //! use causeway_holder::client::{Client, start};
-//! use causeway_holder::holder::holder_dir;
+//! use causeway_holder::directory::holder_dir;
 //! use causeway_holder::protocol::{HeldPort, HeldProtocol};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,6 +75,7 @@
 
 pub mod client;
 pub mod deaths;
+pub mod directory;
 pub mod holder;
 pub mod inflight;
 pub mod inner;
@@ -87,4 +88,5 @@ pub mod record;
 pub mod relay;
 pub mod replay;
 pub mod route;
+mod threads;
 pub mod vfio;

@@ -30,7 +30,6 @@ use causeway_host::fd::receive::UntrustedSocket;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
 use crate::deaths::Replays;
-use crate::holder::{lock, signal, until};
 use crate::limits::{
     ACCEPT_RETRY, LOG_LINES_MAX, LOG_WINDOW, RELAY_END_CHECK, RELAYS_END_MAX, STACK_BYTES,
     SUCCESSOR_WAIT,
@@ -40,6 +39,7 @@ use crate::process::DaemonProcess;
 use crate::protocol::{HeldPort, HeldProtocol};
 use crate::relay::{Relay, RelayEnd};
 use crate::route::{DaemonRoute, SharedRoute};
+use crate::threads::{lock, signal, until};
 use crate::vfio::relay::VfioRelay;
 
 /// A port, and the generation of causewayd that serves it.
