@@ -245,6 +245,7 @@ impl Daemon {
     /// Ends a process whose start failed, and leaves held ports to the holder.
     fn fail_with_held_ports(self, fabric: &dyn FabricControl, error: &StartError) -> ! {
         close_all_but_held(fabric, self.registered.sections);
+        fabric.leave_ports();
         eprintln!("causewayd: {error}");
         eprintln!(
             "causewayd: guests of held ports stay connected to causeway-holder (pid {}) until \

@@ -77,8 +77,8 @@ impl EtcdError {
         matches!(self, Self::Io(_, error) if error.kind() == ErrorKind::FileTooLarge)
     }
 
-    /// Returns whether the reply did not come in time.
-    pub(crate) fn is_slow_reply(&self) -> bool {
+    /// Returns whether no connection was established, or no reply came, in time.
+    fn is_late(&self) -> bool {
         let is_late = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
         matches!(self, Self::Io(_, error) if is_late(error.kind()))
     }
@@ -187,6 +187,8 @@ pub struct Etcd {
     login: Option<Login>,
     token: Option<String>,
     connection: Option<Connection<Stream>>,
+    /// The last request was sent over an open connection.
+    is_connected: bool,
 }
 
 /// The text of a refusal.
@@ -200,7 +202,15 @@ struct ErrorText {
 impl Etcd {
     /// Returns a client; it connects with the first request.
     pub const fn new(endpoints: Vec<Endpoint>, security: Security, login: Option<Login>) -> Self {
-        Self { endpoints, at: 0, security, login, token: None, connection: None }
+        Self {
+            endpoints,
+            at: 0,
+            security,
+            login,
+            token: None,
+            connection: None,
+            is_connected: false,
+        }
     }
 
     /// Returns the endpoint in use.
@@ -228,6 +238,12 @@ impl Etcd {
             }
             self.next_endpoint();
         }
+    }
+
+    /// Returns whether the last request failed because its reply did not come in time, from an etcd
+    /// that accepts connections.
+    pub(crate) fn is_slow(&self, error: &EtcdError) -> bool {
+        self.is_connected && error.is_late()
     }
 
     /// Logs in, if a user is given.
@@ -265,8 +281,10 @@ impl Etcd {
             }
         }
         let at = self.endpoint()?;
+        self.is_connected = false;
         let opened = open(&at, &self.security, ETCD_TIME_MAX);
         let (stream, _) = opened.map_err(|error| EtcdError::Io(at, error))?;
+        self.is_connected = true;
         self.exchange(Connection::new(stream), path, body.as_bytes())
     }
 

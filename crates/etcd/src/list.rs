@@ -3,7 +3,7 @@
 //! A page has at most [`PAGE_KEYS`] (512) keys, and as few as its reply of at most 16 MiB
 //! ([`REPLY_BYTES_MAX`](crate::limits::REPLY_BYTES_MAX)) has room for: after a longer reply, fewer
 //! keys are asked for, and later pages have more again. A value of the length that etcd permits by
-//! default (1.5 MiB) therefore delays a list and does not fail it. In the list, a value that is
+//! default (1.5 MiB) therefore delays a list by its transfer. In the list, a value that is
 //! longer than each record is empty, and a key that is longer than each key of the schema is cut:
 //! the replica refuses both. All keys and values have at most [`LIST_BYTES_MAX`] (128 MiB). After a
 //! page that does not come in time, the pages have at most [`SLOW_PAGE_KEYS`] (32) keys; a second
@@ -89,7 +89,7 @@ impl Etcd {
                     most = (most / 4).max(1);
                     continue;
                 }
-                Err(error) if error.is_slow_reply() && longest > SLOW_PAGE_KEYS => {
+                Err(error) if longest > SLOW_PAGE_KEYS && self.is_slow(&error) => {
                     longest = SLOW_PAGE_KEYS;
                     most = most.min(longest);
                     continue;

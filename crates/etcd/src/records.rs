@@ -33,13 +33,13 @@ pub enum VerbError {
 }
 
 /// A record: key, value, and revision of the last change.
-pub type StoredRecord = (RecordKey, Vec<u8>, u64);
+pub(crate) type StoredRecord = (RecordKey, Vec<u8>, u64);
 
 /// Returns all records that have the form of the schema.
 ///
 /// # Errors
 /// etcd does not answer.
-pub fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<StoredRecord>, VerbError> {
+pub(crate) fn records(etcd: &mut Etcd, site: &Name) -> Result<Vec<StoredRecord>, VerbError> {
     let listing = etcd.list(&key::prefix(site))?;
     let parse = |event: causeway_cluster::KeyEvent| {
         Some((RecordKey::parse(site, &event.key).ok()?, event.value?, event.revision))

@@ -141,10 +141,9 @@ impl Worker {
         self.ring();
     }
 
-    /// Requests the dispatcher to end and to leave its ports as they are.
-    pub(crate) fn abandon(&self) {
+    /// Lets the dispatcher leave its ports as they are when it is stopped.
+    pub(crate) fn keep_ports(&self) {
         self.keeps_ports.store(true, Ordering::Release);
-        self.stop();
     }
 }
 
@@ -220,7 +219,7 @@ impl Dispatcher {
     }
 
     /// Serves until [`Worker::stop`]; then closes all ports and removes their sockets. After
-    /// [`Worker::abandon`] and after an error the ports are open.
+    /// [`Worker::keep_ports`] and after an error the ports are open.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         if let Some(cpu) = self.worker.cpu {
             let mut set = rustix::thread::CpuSet::new();
@@ -240,7 +239,7 @@ impl Dispatcher {
         std::mem::forget(self.shards);
     }
 
-    /// Returns whether the ports stay open at the end ([`Worker::abandon`]).
+    /// Returns whether the ports stay open at the end ([`Worker::keep_ports`]).
     pub(crate) fn keeps_ports(&self) -> bool {
         self.worker.keeps_ports.load(Ordering::Acquire)
     }

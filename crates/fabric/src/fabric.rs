@@ -126,15 +126,16 @@ impl Handle {
     pub fn leave_ports(&self) {
         self.abandon();
         for worker in &self.0.workers {
-            // An error: the dispatcher ended, and dropped the order.
-            let _ = worker.run(|_| ());
+            // An order may be executed before the last turn. With an error, the dispatcher has ended.
+            while worker.run(|_| ()).is_ok() {}
         }
     }
 
     /// Requests every dispatcher to end and to leave its ports as they are.
     fn abandon(&self) {
-        self.0.stopped.store(true, Ordering::Release);
-        self.0.workers.iter().for_each(|worker| worker.abandon());
+        // Of all before the first is stopped: a dispatcher that ends stops the others.
+        self.0.workers.iter().for_each(|worker| worker.keep_ports());
+        self.stop();
     }
 
     /// Locks the registry; waits for the present command.

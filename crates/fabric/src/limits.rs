@@ -134,8 +134,8 @@ pub const LISTENER_PAUSE_NS: u64 = 100_000_000;
 /// Time in which the frontend of a held port returns after the port was added; 200 ms. The holder's relays
 /// look for the daemon every 50 ms.
 pub const RETURN_NS: u64 = 200_000_000;
-/// Time after the addition of a held port in which others may follow; 20 ms.
-pub const SETTLE_NS: u64 = 20_000_000;
+/// Time after the addition of a held port in which others may follow; 50 ms.
+pub const SETTLE_NS: u64 = 50_000_000;
 /// Time for which a shard withholds queues while other frontends return; 500 ms.
 pub const WITHHELD_MAX_NS: u64 = 500_000_000;
 /// Guest-triggered log lines of one port per [`LOG_WINDOW_NS`]; further lines are counted.

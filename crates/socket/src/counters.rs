@@ -80,7 +80,7 @@ counters! {
 /// Values of the view that are no counters.
 const GAUGES: &[CounterDefinition] = &[
     ("connections", "Open connections of the guest."),
-    ("host_connections", "Open connections between the guest and host processes."),
+    ("host_connections", "Open connections of host processes at the host socket of the port."),
 ];
 
 /// Names and meanings of the values that a shard adds to the view of a link, in the order of

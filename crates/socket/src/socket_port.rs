@@ -93,7 +93,7 @@ pub struct SocketPort {
     pub is_stopped_by_peer: bool,
     /// Connections of this port.
     pub connections: usize,
-    /// Connections of this port with host processes.
+    /// Connections of host processes at the host socket of this port.
     pub host_connections: usize,
     /// Listeners for host processes; `None` without `host_socket`.
     pub host_listeners: Option<HostListeners>,

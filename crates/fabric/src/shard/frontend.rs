@@ -338,6 +338,8 @@ impl Shard {
         if let Some(work) = port.queues.get_mut(queue) {
             work.doorbell = None;
         }
+        self.forget_withheld(id, queue);
+        let Some(port) = self.ports.get_mut(id) else { return };
         let count = port.queues.len();
         if (0..count).all(|q| !port.is_running(q)) {
             port.state = PortState::Connected;

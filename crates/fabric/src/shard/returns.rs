@@ -1,5 +1,6 @@
 //! Returning frontends: after a restart of causewayd, what the guests of held ports had sent waits
-//! until the other held ports of the shard have their frontends again.
+//! until the other held ports of the shard have their frontends again. A shard has the ports of one
+//! group and one service: frames wait for `net` ports, connects for `vsock` ports.
 //!
 //! The frontends of held ports return by themselves within [`RETURN_NS`] (200 ms) after their ports
 //! were added, each at its own time: the holder's relays look for the daemon every 50 ms. A frame
@@ -8,7 +9,7 @@
 //! not served until
 //!
 //! - every held port of the shard receives again, or was added 200 ms ago and has no frontend, and
-//!   no held port was added in the last [`SETTLE_NS`] (20 ms), as the start of the daemon adds them
+//!   no held port was added in the last [`SETTLE_NS`] (50 ms), as the start of the daemon adds them
 //!   one after the other, or
 //! - [`WITHHELD_MAX_NS`] (500 ms) have passed since the shard withheld its first queue.
 //!
@@ -24,8 +25,8 @@ use super::{Shard, Work, is_transmit};
 use crate::limits::{RETURN_NS, SETTLE_NS, WITHHELD_MAX_NS};
 use crate::port::PortId;
 
-/// The queue by which a guest receives first.
-const FIRST_RECEIVE: usize = 0;
+/// The queues that run in each port that receives: sockets are refused at a port with one of them.
+const FIRST_PAIR: [usize; 2] = [0, 1];
 
 /// Held ports without their frontends, and the queues that wait for them.
 #[derive(Debug, Default)]
@@ -59,9 +60,9 @@ impl Shard {
     /// Withholds a queue that has started, if it continues and other frontends are to return. Notes
     /// that a port receives.
     pub(super) fn withhold(&mut self, id: PortId, queue: usize) {
-        if queue == FIRST_RECEIVE {
+        let runs = |queue: &usize| self.ports.get(id).is_some_and(|port| port.is_running(*queue));
+        if FIRST_PAIR.contains(&queue) && FIRST_PAIR.iter().all(runs) {
             self.forget_return(id);
-            return;
         }
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id).filter(|port| is_held(&port.spec.socket)) else {
@@ -84,6 +85,15 @@ impl Shard {
             self.pause(id, Pausable::Withheld, WITHHELD_MAX_NS);
         }
         self.returns.withheld.push((id, queue));
+    }
+
+    /// Withholds a queue no longer: it stopped.
+    pub(super) fn forget_withheld(&mut self, id: PortId, queue: usize) {
+        if let Some(work) = self.ports.get_mut(id).and_then(|port| port.queues.get_mut(queue))
+            && std::mem::take(&mut work.is_withheld)
+        {
+            self.returns.withheld.retain(|withheld| *withheld != (id, queue));
+        }
     }
 
     /// Expects no frontend of a port any more: its guest receives, or the port is deleted.
