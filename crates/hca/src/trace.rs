@@ -24,8 +24,7 @@ use causeway_model::{CommandError, HcaState, Mac, Name, TraceView};
 use causeway_verbs::policy::Denial;
 use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
-use crate::adapter_port::AdapterPort;
-use crate::adapter_port::AdapterPorts;
+use crate::adapter_port::{AdapterPort, AdapterPorts};
 use crate::limits::TRACED_QUEUE_PAIRS_MAX;
 use crate::policy::GroupPolicy;
 use crate::view::{kind_name, state, state_name};

@@ -21,8 +21,7 @@ use causeway_verbs::session::names_service;
 use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
 use crate::NAME;
-use crate::adapter_port::AdapterPort;
-use crate::adapter_port::AdapterPorts;
+use crate::adapter_port::{AdapterPort, AdapterPorts};
 use crate::counters;
 use crate::limits::{OFFERED_RANGES_OF_PORT_MAX, SESSIONS_MAX};
 use crate::recent::Sums;

@@ -14,8 +14,8 @@
 //! [`environment`] has [`Config::check_host`], which `--check-config` calls: it checks for the
 //! presence of files, CPUs, accounts and interfaces, and reads the VNET password. [`state`] has the
 //! text of the state file. The private parts: `read` reads the tables, `table` and `file_value` keep
-//! the positions of keys, `check` and `sections` compare tables by `conditions`, `problem` collects and prints
-//! problems, `dispatch` converts `[dispatch]`, `print` writes a configuration.
+//! the positions of keys, `check` and `sections` compare tables by `conditions`, `problem` collects
+//! and prints problems, `dispatch` converts `[dispatch]`, `print` writes a configuration.
 
 mod check;
 mod conditions;

@@ -337,9 +337,8 @@ impl Shard {
         let Some(port) = self.ports.get_mut(id) else { return };
         if let Some(work) = port.queues.get_mut(queue) {
             work.doorbell = None;
+            work.is_withheld = false;
         }
-        self.forget_withheld(id, queue);
-        let Some(port) = self.ports.get_mut(id) else { return };
         let count = port.queues.len();
         if (0..count).all(|q| !port.is_running(q)) {
             port.state = PortState::Connected;

@@ -395,9 +395,7 @@ impl Shard {
     fn activate(&mut self, id: PortId, queue: usize) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let Some(work) = port.queues.get_mut(queue).filter(|work| !work.is_withheld) else {
-            return;
-        };
+        let Some(work) = port.queues.get_mut(queue) else { return };
         work.worked_ns = now;
         if !work.is_active {
             work.is_active = true;
@@ -477,7 +475,7 @@ impl Shard {
     /// Serves a queue once. Returns whether it had work, or `None` if it is no longer active.
     fn serve(&mut self, id: PortId, queue: usize) -> Option<bool> {
         let port = self.ports.get(id)?;
-        if !port.is_running(queue) {
+        if !port.is_running(queue) || port.queues.get(queue)?.is_withheld {
             return None;
         }
         if port.memory_lost() {

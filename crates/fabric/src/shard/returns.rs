@@ -13,15 +13,15 @@
 //!   one after the other, or
 //! - [`WITHHELD_MAX_NS`] (500 ms) have passed since the shard withheld its first queue.
 //!
-//! Fresh queues and those of other ports are never withheld. Frontends that are not held return at
-//! times that nobody knows, and frames to them may be lost. [`super::ports`] announces held ports,
+//! Fresh queues and those of other ports are never withheld. The shard does not wait for
+//! frontends that are not held, and frames to them may be lost. [`super::ports`] announces held ports,
 //! [`super::frontend`] their queues; the times are pauses of [`super::pauses`].
 
 use std::collections::BTreeSet;
 
 use super::pauses::Pausable;
 use super::ports::is_held;
-use super::{Shard, Work, is_transmit};
+use super::{Shard, is_transmit};
 use crate::limits::{RETURN_NS, SETTLE_NS, WITHHELD_MAX_NS};
 use crate::port::PortId;
 
@@ -31,12 +31,12 @@ const FIRST_PAIR: [usize; 2] = [0, 1];
 /// Held ports without their frontends, and the queues that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
-    /// Held ports whose frontends may return.
+    /// Held ports that wait for their frontends.
     awaited: BTreeSet<PortId>,
     /// No held port was added before this time, in the shard's clock.
     settled_ns: u64,
     /// Queues that are withheld.
-    withheld: Vec<(PortId, usize)>,
+    withheld: BTreeSet<(PortId, usize)>,
     /// Time at which the first of them was withheld.
     since_ns: u64,
 }
@@ -74,26 +74,11 @@ impl Shard {
         }
         let Some(work) = port.queues.get_mut(queue) else { return };
         work.is_withheld = true;
-        // A change of the guest's memory has woken it.
-        if std::mem::take(&mut work.is_active) {
-            self.active.retain(
-                |work| !matches!(work, Work::Queue(of, index) if (*of, *index) == (id, queue)),
-            );
-        }
         if self.returns.withheld.is_empty() {
             self.returns.since_ns = now;
             self.pause(id, Pausable::Withheld, WITHHELD_MAX_NS);
         }
-        self.returns.withheld.push((id, queue));
-    }
-
-    /// Withholds a queue no longer: it stopped.
-    pub(super) fn forget_withheld(&mut self, id: PortId, queue: usize) {
-        if let Some(work) = self.ports.get_mut(id).and_then(|port| port.queues.get_mut(queue))
-            && std::mem::take(&mut work.is_withheld)
-        {
-            self.returns.withheld.retain(|withheld| *withheld != (id, queue));
-        }
+        self.returns.withheld.insert((id, queue));
     }
 
     /// Expects no frontend of a port any more: its guest receives, or the port is deleted.
