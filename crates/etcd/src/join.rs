@@ -4,10 +4,10 @@
 //! private key of tunnels if there is none, writes the settings of the service to a file of
 //! variables, runs systemd-tmpfiles(8), and enables and restarts the service with systemctl(1), or
 //! becomes the process where systemd is not used. With `--no-start` it ends after the settings. A
-//! key that exists is kept; a file of settings is replaced, and keeps the values of [`KEPT`]. Each step that fails ends the verb with
-//! an error and the remedy, and earlier steps keep their effect. The verb can be repeated, after the
-//! use of a token with another token only. Endpoints that are given are not examined here: the
-//! service refuses wrong ones. Runs in the main thread.
+//! key that exists is kept; a file of settings is replaced, and keeps the values of `KEPT`. Each
+//! step that fails ends the verb with an error and the remedy, and earlier steps keep their effect.
+//! The verb can be repeated, after the use of a token with another token only. Endpoints that are
+//! given are not examined here: the service refuses wrong ones. Runs in the main thread.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::process::CommandExt as _;
