@@ -28,6 +28,8 @@ mod control;
 mod local_peers;
 mod open;
 mod resume;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -86,7 +88,7 @@ pub struct Paths {
     rings: Option<Rings<NicDoorbell, StagingSlabs>>,
     /// NIC side at the other end of the rings, in this process; `None` if the daemon has it.
     bypass: Option<Box<Bypass>>,
-    /// The NIC side in this process accepted staging since the last poll, so waiting messages can
+    /// Staging was accepted or refused since the last poll of the rings, so waiting messages can
     /// continue.
     granted: bool,
     /// Conversation with the daemon.
@@ -200,7 +202,6 @@ impl Paths {
         if let Some(board) = bypass.next_unknown_nic() {
             self.ask_about(board);
         }
-        self.granted = false;
         worked
     }
 
@@ -304,9 +305,11 @@ impl Paths {
     pub fn arm(&mut self) -> bool {
         // Before the polls below: a later doorbell is seen by them, or rings again.
         self.clear();
-        let mut idle = !self.connects.has_notes() & self.channels.arm();
+        self.renew_rings();
+        // Answers that were read after the last poll wake nobody.
+        let mut idle = !self.connects.has_notes() & !self.granted & self.channels.arm();
         if let Some(bypass) = &mut self.bypass {
-            idle &= !self.granted & bypass.arm(self.local_peers.doorbells());
+            idle &= bypass.arm(self.local_peers.doorbells());
         }
         if let Some(rings) = &mut self.rings {
             idle &= rings.arm();

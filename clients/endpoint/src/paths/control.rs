@@ -132,6 +132,7 @@ impl Paths {
                 if let Some(rings) = &mut self.rings {
                     let region = (code == 0).then_some(RegionId(region));
                     rings.staging.record_answer(tag, region);
+                    self.granted = true;
                 }
             }
             DaemonMessage::Host { known: 1, nic, .. } => {
