@@ -65,18 +65,35 @@ impl RecordRefusal {
 impl RecordRefusal {
     /// Returns the text of the alarm about the refused record of a group.
     pub(crate) fn group_alarm(self, group: &Name) -> String {
-        let reason = match self {
-            Self::Version => "is of a newer release".to_owned(),
-            Self::Conflict => "has the number of another group".to_owned(),
-            Self::Full => format!("is beyond the limit of {GROUPS_MAX} groups"),
-            _ => format!(
-                "is malformed, has more than {SITE_RULES_MAX} rules, or a rule of another group"
+        let (reason, remedy) = match self {
+            Self::Version => (
+                "is of a newer release".to_owned(),
+                "upgrade causeway-directory on this host".to_owned(),
+            ),
+            Self::Conflict => (
+                "has the number of another group".to_owned(),
+                format!(
+                    "delete one of the two by `causeway cluster group del`, and share it anew \
+                         with another number by `group add {group} --vni N`"
+                ),
+            ),
+            Self::Full => (
+                format!("is beyond the limit of {GROUPS_MAX} groups"),
+                "delete a group that no host needs by `causeway cluster group del`".to_owned(),
+            ),
+            _ => (
+                format!(
+                    "is malformed, has more than {SITE_RULES_MAX} rules, or a rule of another group"
+                ),
+                format!(
+                    "`causeway cluster group show {group}` names the error, and `group set` \
+                     corrects the record"
+                ),
             ),
         };
         format!(
-            "the record of group {group} {reason}: it is refused, and the record before stays in \
-             force; `causeway cluster group show {group}` names the error, and `group set` corrects \
-             the record"
+            "the record of group {group} {reason}: it is refused, and a record that was accepted \
+             before stays in force; {remedy}"
         )
     }
 }
@@ -119,6 +136,25 @@ impl HostConflict {
                 "the record of host {id} has the key of the tunnels of host {other}: it is refused; \
                  give {id} a key of its own, or evict {other} if it is the same host"
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_a_group_names_what_the_operator_can_do_about_its_reason() {
+        let group: Name = "blue".parse().unwrap();
+        for (refusal, remedy) in [
+            (RecordRefusal::Version, "upgrade causeway-directory"),
+            (RecordRefusal::Conflict, "group add blue --vni N"),
+            (RecordRefusal::Full, "delete a group"),
+            (RecordRefusal::Malformed, "group show blue"),
+        ] {
+            let alarm = refusal.group_alarm(&group);
+            assert!(alarm.contains("group blue") && alarm.contains(remedy), "{alarm}");
         }
     }
 }

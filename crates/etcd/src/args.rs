@@ -191,9 +191,10 @@ Examples:
 
 const GROUP_SET_HELP: &str = "\
 A value that is not given stays. Rules of the site come before those of each host, which decide only
-connects that no rule of the site matches; their sides name the group, */ or host. A change reaches
-all hosts within a second, and does not end open connections. A host of an older release applies
-neither rules nor forwarding of the site.
+connects that no rule of the site matches; their sides name the group, */ or host. A host applies a
+change when its causeway-directory sees it in etcd, usually within a second; without etcd it keeps
+the values before. Open connections go on. A host of an older release applies neither rules nor
+forwarding of the site.
 
 Examples:
   causeway cluster group set blue --forwarding routes --etcd http://192.0.2.1:2379 --site lab

@@ -37,10 +37,19 @@ pub struct GroupChange {
 /// the second.
 ///
 /// # Errors
-/// Another group has the number, the group exists with another one, or etcd does not answer.
+/// Another group has the number, the group exists with another one, its record cannot be read, or
+/// etcd does not answer.
 pub fn add(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), VerbError> {
-    if check_number(&records(etcd, site)?, &name, vni)? {
+    let all = records(etcd, site)?;
+    if check_number(&all, &name, vni)? {
         return Ok(());
+    }
+    if all.iter().any(|(key, ..)| matches!(key, RecordKey::Group(other) if *other == name)) {
+        let text = format!(
+            "group {name} has a record that this release cannot read: `causeway cluster group show \
+             {name}` names the error, and `group set {name} --vni {vni}` replaces a malformed record"
+        );
+        return Err(VerbError::Conflict(text));
     }
     let value = Some(GroupRecord::new(vni).write());
     let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };

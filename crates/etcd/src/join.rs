@@ -190,12 +190,42 @@ fn kept(settings: &Path) -> Result<Vec<(&'static str, String)>, VerbError> {
 fn settings(variables: &[(&str, String)]) -> Result<String, VerbError> {
     let mut text = String::from("# Written by `causeway-directory join`; read by the service.\n");
     for (variable, value) in variables {
-        // A line of a file of variables, systemd.exec(5), of which no part needs quotes.
-        if value.chars().any(|c| c.is_whitespace() || c.is_control() || "'\"\\$#".contains(c)) {
-            let text = format!("{variable}: {value:?} has a character that the file cannot hold");
+        // A line of a file of variables, systemd.exec(5): what is not special inside double quotes.
+        if value.chars().any(|c| c.is_control() || "'\"\\$`".contains(c)) {
+            let text = format!(
+                "{variable}: {value:?} has a character that a file of variables cannot hold: give \
+                 another value, or remove the variable from the file of an earlier join"
+            );
             return Err(VerbError::Conflict(text));
         }
-        text.push_str(&format!("{variable}={value}\n"));
+        let needs_quotes = value.chars().any(|c| c.is_whitespace() || c == '#');
+        let quote = if needs_quotes { "\"" } else { "" };
+        text.push_str(&format!("{variable}={quote}{value}{quote}\n"));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_testing::folder::Folder;
+
+    use super::*;
+
+    #[test]
+    fn join_keeps_values_with_spaces_and_refuses_those_that_a_file_of_variables_cannot_hold() {
+        let folder = Folder::new("join");
+        let file = folder.join("settings");
+        let named = |value: &str| vec![(KEPT[0], value.to_owned())];
+        for value in ["plain", "two words", "a # b"] {
+            std::fs::write(&file, settings(&named(value)).unwrap()).unwrap();
+            assert_eq!(kept(&file).unwrap(), named(value));
+        }
+        for value in ["a\"b", "$HOME", "a`b", "two\nlines"] {
+            let refused = settings(&named(value)).unwrap_err().to_string();
+            assert!(
+                refused.contains(KEPT[0]) && refused.contains("give another value"),
+                "{refused}"
+            );
+        }
+    }
 }

@@ -140,6 +140,14 @@ fn cluster_forwarding_of_the_site_is_followed_while_the_group_runs() {
         let set = [&["group", "set", "red"][..], &args].concat();
         assert_eq!(etcd.try_verb(&set).status.code(), Some(1), "{args:?}");
     }
+    put(&etcd, &json!({ "v": 1 }));
+    let malformed = etcd.try_verb(&["group", "add", "blue", "--vni", "7"]);
+    let said = String::from_utf8_lossy(&malformed.stderr);
+    assert!(
+        malformed.status.code() == Some(1) && said.contains("group set blue --vni 7"),
+        "{said}"
+    );
+    etcd.verb(&["group", "set", "blue", "--vni", "7"]);
     let missing = etcd.try_verb(&["group", "set", "green", "--forwarding", "learn"]);
     assert_eq!(missing.status.code(), Some(3));
     etcd.verb(&["group", "set", "red", "--no-forwarding"]);
