@@ -2,7 +2,8 @@
 //! traffic.
 #![allow(dead_code, missing_docs, reason = "each of those who share it uses its part")]
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
 use causeway_daemon::fabric::FabricControl;
@@ -32,7 +33,8 @@ struct State {
     ports: BTreeMap<Name, PortSpec>,
     rules: Vec<RuleSpec>,
     links: BTreeMap<Name, LinkSpec>,
-    routes: Vec<(u64, RouteSpec)>,
+    /// Routes with their numbers.
+    routes: HashMap<RouteSpec, u64>,
     /// Routes whose ports and links may be missing.
     prepared: Vec<RouteSpec>,
     last_route: u64,
@@ -206,7 +208,11 @@ impl State {
             })
             .on(|links::List| Ok(self.links.values().map(link).collect()))
             .on(|links::Show(name)| self.links.get(&name).map(link).ok_or(missing("link", name)))
-            .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))
+            .on(|routes::List| {
+                let mut all: Vec<RouteView> = self.routes.iter().map(route).collect();
+                all.sort_by_key(|route| Reverse(route.index));
+                Ok(all)
+            })
             .on(|traffic::Show(group)| self.has_group(&group).map(|()| matrix(group)))
             .on(|peers::List| Ok(self.peers()))
             .on(|nics::List| {
@@ -249,14 +255,12 @@ impl State {
             })
             .on(|routes::Add(spec)| self.route_add(spec))
             .on(|routes::Delete(index)| {
-                let at = self.routes.iter().position(|(i, _)| *i == index);
-                self.routes.remove(at.ok_or(missing("route", index))?);
-                Ok(())
+                let before = self.routes.len();
+                self.routes.retain(|_, number| *number != index);
+                if self.routes.len() < before { Ok(()) } else { Err(missing("route", index)) }
             })
             .on(|routes::Remove(spec)| {
-                let at = self.routes.iter().position(|(_, known)| *known == spec);
-                self.routes.remove(at.ok_or(missing("route", spec))?);
-                Ok(())
+                self.routes.remove(&spec).map(drop).ok_or(missing("route", spec))
             })
     }
 
@@ -303,7 +307,7 @@ impl State {
                 }
                 self.groups.remove(at);
                 self.prepared.retain(|route| route.group != name);
-                self.routes.retain(|(_, route)| route.group != name);
+                self.routes.retain(|route, _| route.group != name);
                 Ok(Answer::Done)
             }
             Command::RuleAdd { index, rule } => {
@@ -361,25 +365,23 @@ impl State {
         }
         let is_prepared = self.prepared.contains(&spec);
         self.prepared.retain(|route| *route != spec);
-        if let Some(known) = self.routes.iter().find(|(_, known)| *known == spec && is_prepared) {
-            return Ok(route(known));
-        }
-        if let Some((index, _)) = self.routes.iter().find(|(_, route)| *route == spec) {
-            return Err(conflict(format!("route {index} is the same")));
+        match self.routes.get(&spec) {
+            Some(index) if is_prepared => return Ok(route((&spec, index))),
+            Some(index) => return Err(conflict(format!("route {index} is the same"))),
+            None => {}
         }
         if self.routes.len() >= ROUTES_MAX {
             return Err(CommandError::Full(format!("there are {ROUTES_MAX} routes already")));
         }
         self.last_route += 1;
-        self.routes.push((self.last_route, spec.clone()));
-        Ok(route(&(self.last_route, spec)))
+        self.routes.insert(spec.clone(), self.last_route);
+        Ok(route((&spec, &self.last_route)))
     }
 
     fn forget(&mut self, gone: &RouteEnd) {
         let prepared = &self.prepared;
-        self.routes.retain(|(_, r)| {
-            prepared.contains(r) || r.to != *gone && r.from.as_ref() != Some(gone)
-        });
+        self.routes
+            .retain(|r, _| prepared.contains(r) || r.to != *gone && r.from.as_ref() != Some(gone));
     }
 
     fn groups(&self) -> Vec<GroupView> {
@@ -464,7 +466,7 @@ fn link(spec: &LinkSpec) -> LinkView {
     }
 }
 
-fn route((index, spec): &(u64, RouteSpec)) -> RouteView {
+fn route((spec, index): (&RouteSpec, &u64)) -> RouteView {
     RouteView { index: *index, spec: spec.clone(), priority: 6, hits_total: 9 }
 }
 
