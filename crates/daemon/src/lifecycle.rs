@@ -182,7 +182,7 @@ impl Daemon {
         };
         held_ports.confirm_ports()?;
         let about = Arc::new(self.api_context(kept.clone()));
-        let mut metrics = self.start_metrics(fabric.clone(), about.clone())?;
+        let mut metrics = self.start_metrics(fabric.clone(), about.metrics.clone())?;
         let mut server = self.start_server(kept.clone(), about)?;
         start_watchdog(&fabric, &manager)?;
         self.report_ready(&manager);
@@ -356,7 +356,11 @@ impl Daemon {
             refusals: self.refusals.clone(),
             stop: self.stop.clone(),
             kept: Some(kept),
-            metrics: Arc::new(Metrics::new(self.registered.helps.clone(), self.registered.metrics)),
+            metrics: Arc::new(Metrics::new(
+                (self.started, self.refusals.clone()),
+                self.registered.helps.clone(),
+                self.registered.metrics,
+            )),
         }
     }
 
@@ -364,10 +368,10 @@ impl Daemon {
     fn start_metrics(
         &self,
         fabric: Arc<dyn FabricControl>,
-        about: Arc<ApiContext>,
+        metrics: Arc<Metrics>,
     ) -> Result<Option<HttpServer>, StartError> {
         let MetricsSettings { listen: Some(listen) } = self.config.metrics else { return Ok(None) };
-        let source = move |accept: &str| about.metrics.reply(&*fabric, &about, accept);
+        let source = move |accept: &str| metrics.reply(&*fabric, accept);
         let server = listener::start(listen, Arc::new(source));
         let server = server.map_err(|error| format!("[metrics]: listen {listen}: {error}"))?;
         log::info!(listen:% = server.address()?; "metrics are served");

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use causeway_memory::{Cursor, Map};
 use causeway_wire::virtio_net::Offload;
 
+use crate::capability::Capability;
 use crate::mailbox::Sender;
-use crate::registration::Capability;
 use crate::station::Station;
 use causeway_model::{Mac, Name, TypedRequest};
 

@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use causeway_memory::Map;
 use causeway_model::{Name, TypedRequest};
 
+use crate::capability::Capability;
 use crate::limits::{SESSION_ANSWERS_MAX, SESSION_REQUESTS_MAX};
 use crate::mailbox::Sender;
-use crate::registration::Capability;
 use crate::shard::ShardKey;
 
 /// Shards of the service carry sessions of guests' processes: they answer [`OpenGuestSessions`] and

@@ -91,10 +91,10 @@
 )]
 
 mod balance;
+pub mod capability;
 pub mod capture;
 pub mod carrier;
 mod connector;
-pub mod controller;
 pub mod dense_map;
 pub mod dispatch_mode;
 mod dispatcher;
@@ -134,15 +134,18 @@ pub mod wakes;
 mod watch;
 mod yield_backoff;
 
-pub use controller::{Controller, NoCommands, ServiceObject};
+pub use capability::Capability;
 pub use dispatch_mode::PollConfig;
 pub use fabric::{Fabric, Handle, ManualFabric, Options};
 pub use log_limit::LogLimit;
 pub use port::{GroupId, Port, PortId, Ports};
-pub use registration::{Capability, Maker, ServiceRegistration};
-pub use registry::Control;
+pub use registration::ServiceRegistration;
+pub use registry::controller;
+pub use registry::controller::{Control, Controller, NoCommands, ServiceObject};
 pub use rules::{RuleEnd, RuleMatch, Rules};
-pub use service::{AttachmentStatus, Context, Progress, Service, ServiceWatch, SourceProgress};
+pub use service::{
+    AttachmentStatus, Context, Maker, Progress, Service, ServiceWatch, SourceProgress,
+};
 pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};
 pub use wakes::WakeAccount;

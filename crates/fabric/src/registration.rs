@@ -11,32 +11,14 @@
 //! service then runs in the thread of its dispatcher; one that is made to answer a trace in a group
 //! without a shard runs in the thread of the command and is dropped.
 
-use std::fmt;
-
 use causeway_model::{
     CounterTable, KindDefinition, MetricsDefinition, NounDefinition, SectionDefinition,
     TraceDefinition,
 };
 
-use crate::controller::{Controller, NoCommands};
-use crate::service::Service;
-
-/// Makes a service without ports, for a new shard or for a trace without one. Called in the thread
-/// of a command, not in a dispatcher.
-pub type Maker = fn() -> Box<dyn Service>;
-
-/// An ability that other services use without knowing which service provides it, in words that
-/// complete "a service that …". It is declared beside its requests, for example in
-/// [`crate::carrier`]. The first service with a capability provides it
-/// ([`Control::provider`](crate::Control::provider)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capability(pub &'static str);
-
-impl fmt::Display for Capability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
+use crate::capability::Capability;
+use crate::registry::controller::{Controller, NoCommands};
+use crate::service::Maker;
 
 /// The fabric's view of a service.
 #[derive(Debug, Clone, Copy)]

@@ -204,6 +204,10 @@ pub trait Service: Send + std::fmt::Debug {
     }
 }
 
+/// Makes a service without ports, for a new shard or for a trace without one. Called in the thread
+/// of a command, not in a dispatcher.
+pub type Maker = fn() -> Box<dyn Service>;
+
 /// The parts of a shard that a service reaches while it is called.
 ///
 /// Four methods report an event of a port:

@@ -20,9 +20,8 @@ use causeway_model::{CommandError, Name, PortSpec, TypedRequest};
 use crate::carrier::{
     FORWARDS_FRAMES, Join, Leave, LinkId, Membership, Message, OpenInbox, ReadDrops,
 };
-use crate::controller::Controller;
 use crate::mailbox::Sender;
-use crate::registry::Control;
+use crate::registry::controller::{Control, Controller};
 use crate::shard::ShardKey;
 use crate::station;
 

@@ -31,7 +31,8 @@ use causeway_model::{CommandError, Name, PortSpec, TableContext};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ApiCall, ApiContext, invalid, kind_of, refused};
+use super::replies::{invalid, kind_of, refused};
+use super::{ApiCall, ApiContext};
 use crate::config::{Config, ConfigContext};
 use crate::http::HttpReply;
 use crate::plan::{

@@ -21,8 +21,9 @@ use causeway_model::CommandError;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::ApiCall;
 use super::apply::{keep_mtus, parse};
-use super::{ApiCall, refused};
+use super::replies::refused;
 use crate::http::HttpReply;
 use crate::kept::Kept;
 use crate::kept::objects::Standing;

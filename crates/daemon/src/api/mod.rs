@@ -42,6 +42,7 @@
 
 mod apply;
 mod config;
+pub(crate) mod replies;
 mod vnet;
 
 use std::collections::HashMap;
@@ -62,6 +63,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use self::replies::{invalid, refused, unexpected, wrong_body};
 use crate::fabric::{FabricControl, ask_service};
 use crate::http::{HttpReply, HttpRequest};
 use crate::kept::Kept;
@@ -156,7 +158,7 @@ impl ApiCall<'_> {
     fn answer(&self) -> Result<HttpReply, HttpReply> {
         if self.request.path == "/metrics" {
             self.only(&[], "GET")?;
-            return Ok(self.about.metrics.reply(self.fabric, self.about, &self.request.accept));
+            return Ok(self.about.metrics.reply(self.fabric, &self.request.accept));
         }
         let path = self.request.path.strip_prefix("/v1/").ok_or_else(|| self.no_path())?;
         let mut parts = path.split('/');
@@ -508,38 +510,4 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
 /// Parses a name of a path; the error is the reply 422.
 fn parse_name(text: &str) -> Result<Name, HttpReply> {
     text.parse().map_err(|error: causeway_model::SpecError| invalid(error.to_string()))
-}
-
-/// Returns the reply for an invalid value: 422.
-fn invalid(text: String) -> HttpReply {
-    HttpReply::error(422, "invalid", text)
-}
-
-/// Returns the reply for a body that is no JSON (400) or does not fit (422).
-fn wrong_body(error: &serde_json::Error) -> HttpReply {
-    let (status, kind) = if error.is_data() { (422, "invalid") } else { (400, "bad_request") };
-    HttpReply::error(status, kind, format!("body: {error}"))
-}
-
-/// Returns the reply for an answer of another type than that of the command: 500. It is a bug.
-pub(crate) fn unexpected(answer: &Answer) -> HttpReply {
-    log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
-    HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
-}
-
-/// Returns the status and kind of a refused command.
-pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
-    match error {
-        CommandError::NotFound { .. } => (404, "not_found"),
-        CommandError::Conflict(_) => (409, "conflict"),
-        CommandError::Full(_) => (409, "full"),
-        CommandError::Invalid(_) => (422, "invalid"),
-        CommandError::Host(_) => (500, "host"),
-    }
-}
-
-/// Returns the reply for a command that the fabric or a service refused.
-fn refused(error: CommandError) -> HttpReply {
-    let (status, kind) = kind_of(&error);
-    HttpReply::error(status, kind, error.to_string())
 }

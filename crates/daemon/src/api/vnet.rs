@@ -15,7 +15,8 @@ use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{ApiCall, invalid, kind_of, refused};
+use super::ApiCall;
+use super::replies::{invalid, kind_of, refused};
 use crate::http::HttpReply;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::vnet::file::{FileError, check};

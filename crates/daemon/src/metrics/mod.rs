@@ -26,11 +26,12 @@ use std::time::Instant;
 
 use causeway_model::{Answer, Command, CommandError, MetricsDefinition};
 
-use crate::api::{ApiContext, unexpected};
+use crate::api::replies::unexpected;
 use crate::fabric::{FabricControl, ask_service};
 use crate::http::HttpReply;
 use crate::limits::METRICS_AGE_MAX;
 use crate::logger;
+use crate::refusals::ControlRefusals;
 use encode::{MetricSet, TextFormat};
 use families::{ProcessState, ServiceSink};
 use help::HelpTexts;
@@ -44,23 +45,30 @@ struct MetricsText {
 }
 
 /// The metrics of the daemon.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
+    started: Instant,
+    refusals: Arc<ControlRefusals>,
     helps: HelpTexts,
     services: &'static [MetricsDefinition],
     last: Mutex<Option<MetricsText>>,
 }
 
 impl Metrics {
-    /// Makes metrics of these services with these help texts, and without a sample.
-    pub fn new(helps: HelpTexts, services: &'static [MetricsDefinition]) -> Self {
-        Self { helps, services, last: Mutex::default() }
+    /// Makes metrics without a sample, of a daemon that started at this time and counts refused
+    /// clients there. The objects are those of `services`, with help texts of `helps`.
+    pub fn new(
+        (started, refusals): (Instant, Arc<ControlRefusals>),
+        helps: HelpTexts,
+        services: &'static [MetricsDefinition],
+    ) -> Self {
+        Self { started, refusals, helps, services, last: Mutex::default() }
     }
 
     /// Returns the reply to a request with this value of the header Accept.
-    pub fn reply(&self, fabric: &dyn FabricControl, about: &ApiContext, accept: &str) -> HttpReply {
+    pub fn reply(&self, fabric: &dyn FabricControl, accept: &str) -> HttpReply {
         let format = TextFormat::accepted(accept);
-        match self.text(fabric, about) {
+        match self.text(fabric) {
             Ok(text) => {
                 let text = match format {
                     TextFormat::OpenMetrics => text.open_metrics,
@@ -73,16 +81,12 @@ impl Metrics {
     }
 
     /// Returns the last sample, or a new one if that is too old.
-    fn text(
-        &self,
-        fabric: &dyn FabricControl,
-        about: &ApiContext,
-    ) -> Result<MetricsText, HttpReply> {
+    fn text(&self, fabric: &dyn FabricControl) -> Result<MetricsText, HttpReply> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = last.as_ref().filter(|text| text.taken.elapsed() < METRICS_AGE_MAX) {
             return Ok(text.clone());
         }
-        let set = self.sample(fabric, about)?;
+        let set = self.sample(fabric)?;
         let text = MetricsText {
             taken: Instant::now(),
             open_metrics: set.encode(TextFormat::OpenMetrics).into(),
@@ -93,11 +97,7 @@ impl Metrics {
     }
 
     /// Samples every object.
-    fn sample(
-        &self,
-        fabric: &dyn FabricControl,
-        about: &ApiContext,
-    ) -> Result<MetricSet, HttpReply> {
+    fn sample(&self, fabric: &dyn FabricControl) -> Result<MetricSet, HttpReply> {
         let (mut set, begun) = (MetricSet::default(), Instant::now());
         let refused = |error: CommandError| HttpReply::error(500, "host", error.to_string());
         match fabric.call(Command::PortList).map_err(refused)? {
@@ -119,11 +119,11 @@ impl Metrics {
         for metrics in self.services {
             metrics.sample(|request| ask_service(fabric, request), &mut sink).map_err(refused)?;
         }
-        for interface in about.refusals.by_interface() {
+        for interface in self.refusals.by_interface() {
             families::refusals(&mut set, &interface);
         }
         let state = ProcessState {
-            uptime_seconds: about.started.elapsed().as_secs_f64(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
             has_holder: fabric.holder().is_some(),
             dropped_lines_total: logger::dropped_total(),
             collect_seconds: begun.elapsed().as_secs_f64(),

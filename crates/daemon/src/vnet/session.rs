@@ -32,7 +32,7 @@ use super::plan::{GroupState, LinkNumbers, StepExecutor, VnetStep};
 use super::print;
 use super::registration::RegisterFn;
 use super::source::ClientSource;
-use crate::api::kind_of;
+use crate::api::replies::kind_of;
 use crate::fabric::{FabricControl, ask};
 use crate::refusals::{ControlRefusals, RefusalReason};
 use causeway_model::draft::Resolver;

@@ -99,11 +99,12 @@ fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -
     let listener = UnixListener::bind(&socket).unwrap();
     let access = ControlAccess { uid: rustix::process::geteuid().as_raw(), group: None };
     let refusals = Arc::<ControlRefusals>::default();
+    let started = Instant::now();
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         sections: Registered::of(SERVICES).sections,
         nouns: Registered::of(SERVICES).nouns,
-        started: Instant::now(),
+        started,
         run_dir: dir.0.clone(),
         control: socket.clone(),
         key_file: "/etc/causeway/key".into(),
@@ -113,7 +114,7 @@ fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -
         kept,
         metrics: Arc::new({
             let registered = Registered::of(SERVICES);
-            Metrics::new(registered.helps.clone(), registered.metrics)
+            Metrics::new((started, refusals.clone()), registered.helps.clone(), registered.metrics)
         }),
     };
     let handler: Arc<RequestHandler> =

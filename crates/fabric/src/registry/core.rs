@@ -19,22 +19,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::site::GroupPolicy;
-use super::{Reply, no_service};
+use super::policy::GroupPolicy;
+use super::reply::{Reply, inconsistent, no_service};
+use super::service_parts::ServiceParts;
 use crate::balance::{DispatcherLoad, choose_move};
 use crate::dispatch_mode::PollConfig;
 use crate::dispatcher::Worker;
 use crate::limits::PORTS_VIEWED_AT_ONCE;
 use crate::load::Load;
-use crate::registration::{Maker, ServiceRegistration};
 use crate::rules::Rules;
+use crate::service::Maker;
 use crate::shard::ports::{no_group, no_port};
 use crate::shard::{Shard, ShardKey};
 use crate::shard_table::{DetachedShard, ShardTable};
 use causeway_model::limits::{GROUPS_MAX, WEIGHT_MAX};
-use causeway_model::{Answer, CommandError, DispatcherView, PortView, ShardView};
-use causeway_model::{GroupSpec, weight_default};
-use causeway_model::{Name, PortSpec};
+use causeway_model::{
+    Answer, CommandError, DispatcherView, GroupSpec, Name, PortSpec, PortView, ShardView,
+    weight_default,
+};
 
 /// The dispatcher and load of a shard.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ pub(super) struct ShardPlacement {
 #[derive(Debug)]
 pub(super) struct Core {
     /// Services, in the order of their registration.
-    pub(super) services: Vec<ServiceRegistration>,
+    pub(super) services: Vec<ServiceParts>,
     poll_config: PollConfig,
     workers: Vec<Arc<Worker>>,
     start: Instant,
@@ -71,14 +73,6 @@ pub(super) struct Core {
 
 /// The name that stands for the host in place of a group.
 pub(super) const HOST: &str = "host";
-
-/// Returns the error of a shard that the registry knows and its dispatcher does not, or the
-/// reverse.
-pub(super) fn inconsistent() -> CommandError {
-    CommandError::Host(
-        "the registry and the dispatchers disagree about a shard: restart the daemon".into(),
-    )
-}
 
 /// Gives a detached shard to a dispatcher.
 ///
@@ -99,13 +93,13 @@ fn give(
 
 impl Core {
     pub(super) fn new(
-        services: &[ServiceRegistration],
+        services: Vec<ServiceParts>,
         poll_config: PollConfig,
         workers: Vec<Arc<Worker>>,
         start: Instant,
     ) -> Self {
         Self {
-            services: services.to_vec(),
+            services,
             poll_config,
             workers,
             start,
@@ -428,9 +422,15 @@ mod tests {
         let start = Instant::now();
         let (mut serving, first) = Dispatcher::new(start, 0, None).unwrap();
         let (ending, second) = Dispatcher::new(start, 0, None).unwrap();
-        let services = [ServiceRegistration::new("idle", || Box::new(Idle))];
+        let idle = ServiceParts {
+            name: "idle",
+            make: || Box::new(Idle),
+            kinds: &[],
+            capabilities: &[],
+            traces: &[],
+        };
         let workers = vec![first.clone(), second];
-        let mut core = Core::new(&services, PollConfig::default(), workers, start);
+        let mut core = Core::new(vec![idle], PollConfig::default(), workers, start);
         let serving = thread::spawn(move || serving.run());
         let group: Name = "red".parse().unwrap();
         core.group_add(group.clone().into()).unwrap();

@@ -6,20 +6,21 @@
 //!
 //! The registry keeps the groups, the ports, the rules, and the dispatcher of each shard, all in
 //! memory: files are the daemon's. Objects of services (links, for example) belong to the services'
-//! controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is recorded
+//! controllers ([`controller`]), which reach the fabric by [`Control`]. A port is recorded
 //! only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports, a further one is
 //! refused; `core` and `crate::rules` check the others.
 
-mod control;
+pub mod controller;
 mod core;
+mod policy;
+mod reply;
 mod rules;
+mod service_parts;
 mod site;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::controller::Controller;
 use crate::dispatch_mode::PollConfig;
 use crate::dispatcher::Worker;
 use crate::registration::ServiceRegistration;
@@ -29,18 +30,10 @@ use causeway_model::limits::PORTS_MAX;
 use causeway_model::{Answer, Command, CommandError, GroupView, RequestDispatch, ServiceRequest};
 use causeway_model::{Name, PortSpec};
 
-pub use control::Control;
-use core::Core;
-
-/// The outcome of a command.
-type Reply = Result<Answer, CommandError>;
-
-/// The controller of a service.
-#[derive(Debug)]
-struct Entry {
-    service: &'static str,
-    controller: Box<dyn Controller>,
-}
+use self::controller::{Control, Controller, Entry};
+use self::core::Core;
+use self::reply::{Reply, inconsistent};
+use self::service_parts::ServiceParts;
 
 /// The control plane of the fabric.
 #[derive(Debug)]
@@ -50,11 +43,6 @@ pub(crate) struct Registry {
     controllers: Vec<Entry>,
     /// A thread calls [`Self::tick`].
     is_ticking: bool,
-}
-
-/// Returns the error of a request that no service answers.
-fn no_service(which: fmt::Arguments<'_>) -> CommandError {
-    CommandError::Invalid(format!("this daemon has no service {which}"))
 }
 
 impl Registry {
@@ -69,8 +57,16 @@ impl Registry {
             service: service.name,
             controller: (service.controller)(),
         };
+        let parts = |service: &ServiceRegistration| ServiceParts {
+            name: service.name,
+            make: service.make,
+            kinds: service.kinds,
+            capabilities: service.capabilities,
+            traces: service.traces,
+        };
+        let parts = services.iter().map(parts).collect();
         Self {
-            core: Core::new(services, poll_config, workers, start),
+            core: Core::new(parts, poll_config, workers, start),
             controllers: services.iter().map(entry).collect(),
             is_ticking: false,
         }
@@ -112,7 +108,7 @@ impl Registry {
             let ask =
                 |own: &mut dyn Controller, control: &mut Control<'_>| own.ask(control, request);
             let asked = Control::with(&mut self.core, &mut self.controllers, index, ask);
-            dispatch = asked.ok_or_else(core::inconsistent)?;
+            dispatch = asked.ok_or_else(inconsistent)?;
         }
         dispatch.finish().map(Answer::Service)
     }
@@ -174,7 +170,7 @@ impl Registry {
         if ports.len() >= PORTS_MAX {
             return Err(too_many_ports());
         }
-        let serves = |service: &&ServiceRegistration| service.kinds.contains(&spec.kind.kind());
+        let serves = |service: &&ServiceParts| service.kinds.contains(&spec.kind.kind());
         let service = self.core.services.iter().find(serves).ok_or_else(|| {
             CommandError::Invalid(format!("port {}: no service for its kind", spec.name))
         })?;
@@ -202,7 +198,7 @@ impl Registry {
         let configure =
             |own: &mut dyn Controller, control: &mut Control<'_>| own.port_added(control, spec);
         let configured = Control::with(&mut self.core, &mut self.controllers, index, configure);
-        configured.unwrap_or_else(|| Err(core::inconsistent())).inspect_err(|_| {
+        configured.unwrap_or_else(|| Err(inconsistent())).inspect_err(|_| {
             // The command reports the refusal.
             let _ = self.port_delete(&spec.name);
         })

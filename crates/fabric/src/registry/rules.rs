@@ -17,8 +17,8 @@
 //! caller, and waits for the dispatchers, in the threads of which the shards change, count and
 //! explain.
 
-use super::Reply;
-use super::core::{Core, inconsistent};
+use super::core::Core;
+use super::reply::{Reply, inconsistent};
 use crate::shard::ports::no_port;
 use crate::shard::{Shard, ShardKey};
 use crate::shard_table::ShardTable;

@@ -14,29 +14,9 @@ use causeway_model::{
 };
 
 use super::core::Core;
+use super::policy::GroupPolicy;
 use crate::rules::RuleList;
 use crate::shard::ShardKey;
-
-/// The policy of the site about a group.
-#[derive(Debug)]
-pub(super) struct GroupPolicy {
-    forwarding: Option<Forwarding>,
-    /// Rules, with the hit counts of closed shards.
-    pub(super) rules: RuleList,
-}
-
-impl GroupPolicy {
-    /// Returns the forwarding mode by the site.
-    pub(super) const fn forwarding(&self) -> Option<Forwarding> {
-        self.forwarding
-    }
-
-    /// Returns the policy as it was set.
-    pub(super) fn to_policy(&self, group: &Name) -> SitePolicy {
-        let (group, forwarding) = (group.clone(), self.forwarding);
-        SitePolicy { group, forwarding, rules: self.rules.rules().cloned().collect() }
-    }
-}
 
 impl Core {
     /// Replaces the policy about a group, which has been checked. Returns whether the policy before
@@ -80,7 +60,7 @@ impl Core {
 
     /// Returns the forwarding mode of a group by the site.
     pub(super) fn site_forwarding(&self, group: &Name) -> Option<Forwarding> {
-        self.site.get(group)?.forwarding()
+        self.site.get(group)?.forwarding
     }
 
     /// Returns the view of a group, without the objects of services.

@@ -26,3 +26,4 @@ pub mod record;
 pub mod registers;
 pub mod relay;
 pub mod replay;
+mod replay_error;

@@ -41,7 +41,7 @@ use rustix::io::Errno;
 use super::answers::{Answer, Answers};
 use super::command::{Command, DaemonSocket};
 use super::record::Record;
-use super::replay::ReplayError;
+use super::replay_error::ReplayError;
 use crate::deaths::Replays;
 use crate::limits::{
     AWAY_TURN, IN_FLIGHT_BYTES, IN_FLIGHT_FDS, IN_FLIGHT_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,

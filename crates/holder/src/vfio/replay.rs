@@ -27,23 +27,9 @@ use super::command::DaemonSocket;
 use super::dma::{DmaEntry, DmaRecord};
 use super::record::Record;
 use super::relay::VfioRelay;
+use super::replay_error::ReplayError;
 use crate::limits::{IN_FLIGHT_MAX, REPLAY_CHECK};
 use crate::relay::RelayEnd;
-
-/// Why a replay ended early.
-#[derive(Debug)]
-pub(super) enum ReplayError {
-    /// causewayd closed the connection.
-    Gone,
-    /// The frontend's connection ends.
-    End(RelayEnd),
-}
-
-impl From<RelayEnd> for ReplayError {
-    fn from(end: RelayEnd) -> Self {
-        Self::End(end)
-    }
-}
 
 /// A command to causewayd: its code, payload and descriptor.
 type Step<'a> = (u16, Vec<u8>, Option<BorrowedFd<'a>>);

@@ -1,8 +1,18 @@
-//! The interface through which controllers reach the rest of the fabric.
+//! Controllers: the control-plane part of a service, one per service and process.
 //!
-//! The registry hands a [`Control`] to a controller for the length of a call, under the registry's
-//! lock. A controller reads groups and ports by it, opens and holds shards, and sends requests to
-//! shards and to other controllers.
+//! A shard of a service holds the state of one group and forwards its traffic. The controller holds
+//! the operator's objects beyond ports (links, routes, captures), answers the service's commands,
+//! and reaches shards, ports, groups and other controllers through [`Control`], which the registry
+//! hands to it for the length of a call.
+//!
+//! The registry (`crate::registry`) makes the controllers when the fabric starts, and calls them
+//! under its lock, from the thread of a command or of the ticks: one call at a time. A call may
+//! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
+//! controller is never called on the data path. A controller learns of added ports of its own
+//! service by [`Controller::port_added`], of deleted ports of any service by
+//! [`Controller::port_deleted`], of deleted groups by [`Controller::group_deleted`], and of deleted
+//! links by a request of the link service ([`LinkDeleted`](crate::carrier::LinkDeleted)). A
+//! controller prevents a deletion by [`Controller::object_in`].
 //!
 //! Requests to shards run in the dispatcher's thread and block the caller until the dispatcher
 //! answers, without a time limit. A controller reaches all others in a command. It reaches none
@@ -10,18 +20,108 @@
 //! that are not being called when it configures a new shard. A controller cannot add or delete
 //! ports and groups.
 
+use std::fmt;
+
 use causeway_model::{
-    CommandError, Forwarding, GroupSpec, Name, PortSpec, ServiceRequest, SitePolicy, TypedRequest,
+    CommandError, Forwarding, GroupSpec, GroupView, Name, PortSpec, RequestDispatch,
+    ServiceRequest, SitePolicy, TypedRequest,
 };
 
-use super::core::{Core, HOST, inconsistent};
-use super::{Entry, no_service};
+use super::core::{Core, HOST};
+use super::reply::{inconsistent, no_service};
+use crate::capability::Capability;
 use crate::carrier::ForwardingChanged;
-use crate::controller::Controller;
-use crate::registration::Capability;
 use crate::shard::ShardKey;
 use crate::shard::ports::{no_group, no_port};
-use causeway_model::RequestDispatch;
+
+/// The control-plane part of a service. The default of each method does nothing.
+pub trait Controller: Send + fmt::Debug {
+    /// Answers a command of the operator or a request of another controller, or returns a request
+    /// of an unknown type unanswered.
+    fn ask(&mut self, _control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
+    }
+
+    /// Configures a new shard of the service, before its first port is added.
+    ///
+    /// # Errors
+    /// A refusal closes the shard again.
+    fn shard_opened(
+        &mut self,
+        _control: &mut Control<'_>,
+        _shard: &ShardKey,
+    ) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    /// Configures a new port of the service, after its shard has added it.
+    ///
+    /// # Errors
+    /// A refusal deletes the port again, as by a command.
+    fn port_added(
+        &mut self,
+        _control: &mut Control<'_>,
+        _port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    /// Removes objects that name a deleted port, of any service.
+    ///
+    /// # Errors
+    /// For example, a shard does not answer. The error is logged: the command succeeds, because the
+    /// port is deleted.
+    fn port_deleted(
+        &mut self,
+        _control: &mut Control<'_>,
+        _port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    /// Returns an object in `group` that prevents the deletion of the group.
+    fn object_in(&self, _group: &Name) -> Option<ServiceObject> {
+        None
+    }
+
+    /// Forgets a deleted group, which has no ports and shards: a later group may have its name.
+    fn group_deleted(&mut self, _group: &Name) {}
+
+    /// Adds objects of the service to the view of a group.
+    fn extend_group(&self, _view: &mut GroupView) {}
+
+    /// Returns whether [`Self::tick`] is to be called every [`CONTROL_TICK`] (1 s) from now on.
+    ///
+    /// [`CONTROL_TICK`]: crate::limits::CONTROL_TICK
+    fn needs_tick(&self) -> bool {
+        false
+    }
+
+    /// Removes expired objects.
+    fn tick(&mut self) {}
+}
+
+/// An object of a service, as messages name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceObject {
+    /// Kind, in the singular, for example `link`.
+    pub kind: &'static str,
+    /// Name.
+    pub name: Name,
+}
+
+/// The controller of a service without commands.
+#[derive(Debug, Default)]
+pub struct NoCommands;
+
+impl Controller for NoCommands {}
+
+/// The controller of a service.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) service: &'static str,
+    pub(super) controller: Box<dyn Controller>,
+}
 
 /// The parts of the fabric that a controller reaches while it is called: shards, ports, groups, and
 /// the other controllers.
@@ -92,7 +192,7 @@ impl<'a> Control<'a> {
     /// Returns the groups with a policy of the site, in order of their names, each with the site's
     /// forwarding mode; also groups that do not exist here.
     pub fn site_groups(&self) -> impl ExactSizeIterator<Item = (&Name, Option<Forwarding>)> {
-        self.core.site.iter().map(|(group, policy)| (group, policy.forwarding()))
+        self.core.site.iter().map(|(group, policy)| (group, policy.forwarding))
     }
 
     /// Returns the policy of the site about a group, if there is one.
