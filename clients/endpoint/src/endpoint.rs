@@ -67,6 +67,8 @@ pub struct Endpoint<B> {
     /// Poll counter: 1 for each poll with work, [`EMPTY_POLL_WEIGHT`] (8) for each empty poll; set
     /// to 0 at [`RARE_CHECK_WEIGHT`] (64).
     poll_weight: u32,
+    /// The last step did work or read an answer of the daemon: another one may find more.
+    has_stirred: bool,
     /// Time of the last rare checks, in TSC ticks.
     checked_at: u64,
     /// Resumptions with another daemon that the waiter has seen.
@@ -124,6 +126,7 @@ impl<B: Buffer> Endpoint<B> {
             paths,
             waiter: Arc::new(waiter),
             poll_weight: 0,
+            has_stirred: false,
             checked_at: 0,
             resumed: 0,
         })
@@ -146,6 +149,7 @@ impl<B: Buffer> Endpoint<B> {
             self.poll_weight = 0;
             wakes_others |= self.run_rare_checks();
         }
+        self.has_stirred = wakes_others;
         (step, wakes_others)
     }
 
@@ -178,10 +182,19 @@ impl<B: Buffer> Endpoint<B> {
         Err(FastMiss::Nothing)
     }
 
-    /// Returns whether work is in progress that needs polls and not only wake-ups: a long message
-    /// that is fed into a channel or copied between processes. The caller must not sleep then.
+    /// Returns whether work is in progress that needs polls and not only wake-ups: a message that
+    /// waits for room or an answer, or a long message that is fed into a channel or copied between
+    /// processes. Threads that sleep must poll, because they requested wake-ups before it began.
     pub fn goes_on(&self) -> bool {
-        !self.library.is_still() || self.paths.channels.is_reading()
+        !self.library.is_still()
+            || self.paths.channels.is_reading()
+            || self.paths.has_unpolled_answer()
+    }
+
+    /// Prepares to sleep, as [`Paths::arm`] does. Returns false also after a step that did work or
+    /// read an answer: a message that waited may continue with the next step, and no event follows.
+    pub fn arm(&mut self) -> bool {
+        self.paths.arm() & !self.has_stirred
     }
 
     /// Runs a few cheap checks for events. Returns false if there is an event, or if cheap checks

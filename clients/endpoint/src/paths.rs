@@ -89,7 +89,8 @@ pub struct Paths {
     /// NIC side at the other end of the rings, in this process; `None` if the daemon has it.
     bypass: Option<Box<Bypass>>,
     /// Staging was accepted or refused since the last poll of the rings, so waiting messages can
-    /// continue.
+    /// continue. If that poll finds a message for the application's handler, the matching engine
+    /// continues them in a later poll, which it requires before a sleep.
     granted: bool,
     /// Conversation with the daemon.
     pub conversation: Conversation,
@@ -300,14 +301,22 @@ impl Paths {
         rings.staging.counters()
     }
 
+    /// Returns whether an answer of the daemon was read whose effect the next poll brings. Such an
+    /// answer wakes no thread again.
+    pub fn has_unpolled_answer(&self) -> bool {
+        self.granted || self.connects.has_notes()
+    }
+
     /// Prepares to sleep, as [`Channels::arm`] does: requests doorbells. Returns false if an event
     /// is ready, so that the thread must not sleep; [`Self::disarm`] must follow in either case.
     pub fn arm(&mut self) -> bool {
         // Before the polls below: a later doorbell is seen by them, or rings again.
         self.clear();
         self.renew_rings();
-        // Answers that were read after the last poll wake nobody.
-        let mut idle = !self.connects.has_notes() & !self.granted & self.channels.arm();
+        if self.connects.has_remote() {
+            self.connect_remote();
+        }
+        let mut idle = !self.has_unpolled_answer() & self.channels.arm();
         if let Some(bypass) = &mut self.bypass {
             idle &= bypass.arm(self.local_peers.doorbells());
         }

@@ -248,7 +248,7 @@ fn lead(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, Re
     let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now())));
     let time = time.min(left.unwrap_or(time));
     // Without progress there is nothing to poll. Enabling progress rings the doorbell.
-    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.core.paths.arm();
+    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.core.arm();
     if idle {
         endpoint.has_leader = true;
         let (waiter, awaited) = (Arc::clone(&endpoint.core.waiter), endpoint.core.paths.awaited());

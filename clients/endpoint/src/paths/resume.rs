@@ -267,6 +267,7 @@ impl Paths {
         }
         if let Some(memory) = self.resume.rings.take() {
             self.rings = rings(self.own, memory);
+            self.granted = false;
         }
     }
 }

@@ -118,7 +118,6 @@ impl Paths {
     /// Returns the next event of the rings.
     #[inline]
     fn next_from_rings(&mut self) -> Option<TransportEvent> {
-        // The caller repeats waiting messages after its poll.
         self.granted = false;
         let mut next = (self.rings.as_mut()? as &mut AnyTransport).next();
         let looked = std::mem::take(&mut self.turn.direct_polled);

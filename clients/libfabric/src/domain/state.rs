@@ -184,6 +184,9 @@ impl DomainState {
                 count(cntr, quiet, 0);
             }
         }
+        if ep.rdm.take_slept() && self.asleep > 0 {
+            self.wake(at);
+        }
         done
     }
 

@@ -117,16 +117,25 @@ pub fn until<T>(
             continue;
         }
         let asleep = shared.state.with(|state| {
+            // Since the last poll another thread may have taken the event that would wake this one.
+            if let Some(found) = poll(state) {
+                end_poll(state, of);
+                return Err(found);
+            }
             state.wait_set(of).wait_fd().map(WaitFd::begin);
             state.asleep = state.asleep.saturating_add(1);
             let idle = state.arm(of);
             let fd = state.wait_set(of).wait_fd().and_then(WaitFd::try_clone);
             // An event that arrived while the wake-ups were requested prevents the sleep.
             let fd = if idle { fd } else { None };
-            fd.map(|fd| (fd, state.longest_sleep(of)))
+            Ok(fd.map(|fd| (fd, state.longest_sleep(of))))
         });
-        if let Some((fd, time)) = asleep {
-            sleep_on(fd.as_fd(), left.map_or(time, |left| time.min(left)));
+        match asleep {
+            Ok(Some((fd, time))) => {
+                sleep_on(fd.as_fd(), left.map_or(time, |left| time.min(left)));
+            }
+            Ok(None) => {}
+            Err(found) => return Some(found),
         }
         shared.state.with(|state| {
             state.wait_set(of).wait_fd().map(WaitFd::end);

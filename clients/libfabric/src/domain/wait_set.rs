@@ -57,8 +57,7 @@ impl<'a> WaitSet<'a> {
             {
                 let _ = wait_fd.watch(&ep.rdm);
             }
-            ep.rdm.check_partners();
-            idle &= ep.rdm.endpoint.paths.arm();
+            idle &= ep.rdm.arm();
         }
         idle
     }

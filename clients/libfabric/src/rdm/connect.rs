@@ -179,6 +179,7 @@ impl Rdm {
         };
         // The daemon answers the last of several concurrent connects after all others.
         let at_once = if others { Duration::ZERO } else { CONNECT_AT_ONCE };
+        self.has_slept = true;
         if self.endpoint.await_end(made, at_once)
             && let Some(partner) = self.endpoint.library.reached(source)
         {

@@ -137,6 +137,8 @@ pub struct Rdm {
     /// Set when room became free for messages that could not be accepted; cleared by the next
     /// progress.
     has_new_room: bool,
+    /// A call slept for the endpoint, which withdrew the wake-ups of other sleeping threads.
+    has_slept: bool,
     /// Whether the queue for completions of peers' operations is full. Peers wait while it is.
     pub is_cq_full: bool,
     /// Completions that were not reported yet.
@@ -189,6 +191,7 @@ impl Rdm {
             multi_buffers: multi::MultiBuffers::new(),
             has_warned_unexpected: false,
             has_new_room: false,
+            has_slept: false,
             is_cq_full: false,
             completions: Vec::with_capacity(64),
             stats: EndpointStats::new(),
@@ -228,6 +231,20 @@ impl Rdm {
             self.progress_rarely(env);
         }
         worked
+    }
+
+    /// Requests wake-ups for a thread that is about to sleep. Returns false if it must not: there is
+    /// an event, or a completion that is not reported.
+    pub fn arm(&mut self) -> bool {
+        self.check_partners();
+        self.completions.is_empty() & self.endpoint.arm()
+    }
+
+    /// Returns whether a call has slept for the endpoint since the last query: threads that sleep
+    /// must be woken, because it withdrew their wake-ups.
+    #[inline]
+    pub fn take_slept(&mut self) -> bool {
+        std::mem::take(&mut self.has_slept)
     }
 
     /// The part of [`Self::progress`] that is due at intervals only.
@@ -295,13 +312,14 @@ impl Rdm {
 
     /// Returns whether an operation progresses only while some thread polls, or has a completion
     /// that is not reported: a receive that found its message, or may find it now that there is
-    /// room.
+    /// room; a message that waits for room.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.sending > 0
             || self.calls > 0
             || self.has_new_room
             || self.endpoint.library.ipeek().is_some()
+            || self.endpoint.goes_on()
     }
 
     /// Returns whether messages wait for a connect. The application may have got completions for

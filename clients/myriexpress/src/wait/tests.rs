@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use causeway_attach::local::LocalAttachment;
-use causeway_message::library::{Transport, TransportError};
+use causeway_message::library::{ProgressStep, Transport, TransportError};
 use causeway_message::split::{Address, NicId, Token};
 use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
 
@@ -98,6 +98,27 @@ fn wait_progress_by_another_thread_wakes_the_sleeper() {
         endpoint.step();
     }
     assert!(endpoint.core.waiter.is_rung(), "the sleeping thread would miss the event");
+}
+
+#[test]
+fn wait_does_not_sleep_between_an_answer_and_the_next_poll() {
+    let (handle, mut daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let core = &mut locked.endpoint().core;
+    assert!(core.arm());
+    core.paths.disarm();
+    let wake = DaemonMessage::Wake { endpoint: 1 };
+    daemon.send(wake.emit(), Vec::new()).unwrap();
+    // A step reads the message in its rare checks, which come after its poll.
+    let since = Instant::now();
+    while core.step() != (ProgressStep::Idle, true) {
+        assert!(since.elapsed() < PATIENCE);
+    }
+    assert!(!core.arm(), "the daemon wakes nobody for that message again");
+    core.paths.disarm();
+    assert_eq!(core.step(), (ProgressStep::Idle, false));
+    assert!(core.arm());
+    core.paths.disarm();
 }
 
 #[test]

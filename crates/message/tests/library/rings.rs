@@ -601,6 +601,20 @@ fn rings_events_before_the_end_are_handled_first() {
 }
 
 #[test]
+fn rings_messages_after_the_end_fail_and_wait_for_no_staging() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    ours.staging.places = 0;
+    let data = vec![1; 40_000];
+    let offered = way(&mut ours).offer(PEER, Token(1), 0, &data);
+    assert_eq!(offered, Err(TransportError::Full));
+    ours.end();
+    let gone = TransportError::Never(Status::EndpointUnreachable);
+    assert_eq!(way(&mut ours).offer(PEER, Token(1), 0, &data), Err(gone));
+    assert_eq!(way(&mut ours).pull(PEER, 1, Token(2), None, 40_000), Err(gone));
+}
+
+#[test]
 fn rings_unanswered_connects_fail() {
     let (mut ours, mut backend) = pair();
     let to = Address { nic: NicId(0x0200_0000_0009), endpoint: 1 };

@@ -633,6 +633,9 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
 
     /// Allocates staging and sends the pull.
     fn begin_pull(&mut self, peer: PeerId, wanted: QueuedPull) -> Result<(), TransportError> {
+        if self.has_ended() {
+            return Err(Self::gone());
+        }
         let QueuedPull { offer, token, len, memory } = wanted;
         let lent = match memory {
             Some(start) => {

@@ -105,6 +105,9 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         match_info: u64,
         data: &B,
     ) -> Result<(), TransportError> {
+        if self.has_ended() {
+            return Err(Self::gone());
+        }
         if self.full.is_some() && self.sender.room(0) == Ok(false) {
             return Err(TransportError::Full);
         }
