@@ -6,13 +6,15 @@ use std::io::Write as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{ApiContext, answer};
 use causeway_daemon::config::{Config, ConfigContext, ConfigError};
 use causeway_daemon::http::{REQUEST_LIMITS, ReplyBody, request};
+use causeway_daemon::metrics::Metrics;
 use causeway_daemon::peer::ControlPeer;
+use causeway_daemon::refusals::ControlRefusals;
 use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::draft::host::assume_resolved;
 
@@ -109,18 +111,20 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| Registered::of(SERVIC
 /// Sends requests separated by zero bytes: each gets a complete reply.
 pub fn control(data: &[u8]) {
     let model = Model::default();
+    let (started, refusals) = (Instant::now(), Arc::<ControlRefusals>::default());
+    let metrics = Metrics::new((started, refusals.clone()), REGISTERED.helps.clone(), &[]);
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         sections: REGISTERED.sections,
         nouns: REGISTERED.nouns,
-        started: Instant::now(),
+        started,
         run_dir: "/run/causeway".into(),
         control: "/run/causeway/control".into(),
         key_file: "/etc/causeway/key".into(),
         resolve: assume_resolved,
-        refusals: std::sync::Arc::default(),
-        metrics: std::sync::Arc::default(),
-        stop: std::sync::Arc::default(),
+        refusals,
+        metrics: Arc::new(metrics),
+        stop: Arc::default(),
         kept: None,
     };
     let peer = ControlPeer { pid: 1, uid: 0, gid: 0 };

@@ -73,8 +73,8 @@ impl RecordRefusal {
             Self::Conflict => (
                 "has the number of another group".to_owned(),
                 format!(
-                    "delete one of the two by `causeway cluster group del`, and share it anew \
-                         with another number by `group add {group} --vni N`"
+                    "`causeway cluster group del {group}` and `causeway cluster group add {group} \
+                     --vni N` give it another one; then set its forwarding and rules again"
                 ),
             ),
             Self::Full => (

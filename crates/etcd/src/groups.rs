@@ -47,7 +47,8 @@ pub fn add(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), Ver
     if all.iter().any(|(key, ..)| matches!(key, RecordKey::Group(other) if *other == name)) {
         let text = format!(
             "group {name} has a record that this release cannot read: `causeway cluster group show \
-             {name}` names the error, and `group set {name} --vni {vni}` replaces a malformed record"
+             {name}` names the error, and `causeway cluster group set {name} --vni {vni}` corrects a \
+             malformed record, with --no-forwarding and --no-rules where these are wrong"
         );
         return Err(VerbError::Conflict(text));
     }

@@ -88,7 +88,7 @@ fn token_admits_a_host_once_and_refusals_are_counted() {
 
     // A step that fails on the host leaves the token unused.
     let mut bad = joining.arguments(&for_h2, "");
-    bad.extend(["--endpoint".into(), "a b".into()]);
+    bad.extend(["--endpoint".into(), "a\"b".into()]);
     let bad: Vec<&str> = bad.iter().map(String::as_str).collect();
     assert!(!server.try_verb(&bad).status.success());
     assert_eq!(joining.settings(), None);
