@@ -3,8 +3,8 @@
 #   usage: scripts/test.sh [--jobs J]
 #   --jobs J   test programs at a time (default 2); a program has threads of its own
 # `cargo test` runs the programs sequentially, and most of them wait for protocol timeouts or an
-# emulated guest. Programs that measure run alone, after the others. Of the others, programs with
-# guests or MPI use about a processor each and run one at a time beside the rest, then J at a time.
+# emulated guest. Programs that measure or poll run alone, after the others. Of the others, programs with
+# guests use about a processor each and run one at a time beside the rest, then J at a time.
 # Prints the output of a program that fails, and at the end the programs with the longest time, and
 # with the longest time of processors. A single test is easier to run with cargo:
 # cargo test -p PACKAGE --test NAME.
@@ -22,13 +22,14 @@ cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
 # Programs as "package/program". Those that run alone: `isolation` compares round trips,
-# `hostile_containment` fails if a bystander's port stands still, and `rdma_restart` kills causewayd
-# during an exchange of limited length.
-alone='^(vm/rdma_restart|daemon/isolation|daemon/hostile_containment)$'
-# Programs with guests or ranks of MPI.
-heavy='^(vm/.*|libfabric/mpi|libfabric/provider)$'
+# `hostile_containment` fails if a bystander's port stands still, `rdma_restart` kills causewayd during
+# an exchange of limited length, and the ranks of `mpi` poll: beside other programs they take four times
+# the processors.
+alone='^(vm/rdma_restart|daemon/isolation|daemon/hostile_containment|libfabric/mpi)$'
+# Programs with guests or many threads.
+heavy='^(vm/.*|libfabric/provider)$'
 # Programs that start before others, so that none of them is the last to end.
-long='^(sim/worlds|sim/suite|cli/tool|myriexpress/library|link/service|libfabric/mpi|vm/rdma|vm/mx|vm/hostile|vm/rdma_.*)$'
+long='^(sim/worlds|sim/suite|cli/tool|myriexpress/library|link/service|vm/rdma|vm/mx|vm/hostile|vm/rdma_.*)$'
 slowest=12
 AGAIN_MAX=4
 LIMIT=900
