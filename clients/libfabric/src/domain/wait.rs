@@ -17,7 +17,8 @@
 //! `fi_trywait`. [`state`](super::state) requests the wake-ups; `wait_fd` is the descriptor.
 
 use std::ffi::c_int;
-use std::os::fd::AsFd as _;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::state::{DomainShared, DomainState, WaitTarget};
@@ -87,6 +88,16 @@ fn wake_others(state: &DomainState, of: WaitTarget) {
     }
 }
 
+/// Requests wake-ups for a thread, and returns the descriptor to sleep on, with the longest sleep.
+/// `None`: the thread must not sleep, because an event arrived meanwhile, or has no descriptor.
+fn begin_sleep(state: &mut DomainState, of: WaitTarget) -> Option<(OwnedFd, Duration)> {
+    state.wait_set(of).wait_fd().map(WaitFd::begin);
+    state.asleep = state.asleep.saturating_add(1);
+    let is_idle = state.arm(of);
+    let fd = state.wait_set(of).wait_fd().and_then(WaitFd::try_clone);
+    fd.filter(|_| is_idle).map(|fd| (fd, state.longest_sleep(of)))
+}
+
 /// Polls until `poll` returns a value or the time-out is over: awake for [`SPIN`] (50 us), then
 /// asleep. `None` means the time-out.
 pub fn until<T>(
@@ -99,43 +110,27 @@ pub fn until<T>(
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut since = Instant::now();
     loop {
-        let (found, over) = shared.state.with(|state| {
+        let is_spinning = since.elapsed() < SPIN;
+        let polled = shared.state.with(|state| {
             let found = poll(state);
-            let over = found.is_none() && end.is_some_and(|end| Instant::now() >= end);
-            if found.is_some() || over {
+            if found.is_some() || end.is_some_and(|end| Instant::now() >= end) {
                 end_poll(state, of);
+                return ControlFlow::Break(found);
             }
-            (found, over)
+            // Under the lock of the poll: no other thread takes an event in between.
+            ControlFlow::Continue((!is_spinning).then(|| begin_sleep(state, of)))
         });
-        if found.is_some() || over {
-            return found;
-        }
-        let now = Instant::now();
-        let left = end.map(|end| end.saturating_duration_since(now));
-        if now.saturating_duration_since(since) < SPIN {
-            std::thread::yield_now();
-            continue;
-        }
-        let asleep = shared.state.with(|state| {
-            // Since the last poll another thread may have taken the event that would wake this one.
-            if let Some(found) = poll(state) {
-                end_poll(state, of);
-                return Err(found);
+        let asleep = match polled {
+            ControlFlow::Break(found) => return found,
+            ControlFlow::Continue(None) => {
+                std::thread::yield_now();
+                continue;
             }
-            state.wait_set(of).wait_fd().map(WaitFd::begin);
-            state.asleep = state.asleep.saturating_add(1);
-            let idle = state.arm(of);
-            let fd = state.wait_set(of).wait_fd().and_then(WaitFd::try_clone);
-            // An event that arrived while the wake-ups were requested prevents the sleep.
-            let fd = if idle { fd } else { None };
-            Ok(fd.map(|fd| (fd, state.longest_sleep(of))))
-        });
-        match asleep {
-            Ok(Some((fd, time))) => {
-                sleep_on(fd.as_fd(), left.map_or(time, |left| time.min(left)));
-            }
-            Ok(None) => {}
-            Err(found) => return Some(found),
+            ControlFlow::Continue(Some(asleep)) => asleep,
+        };
+        if let Some((fd, time)) = asleep {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            sleep_on(fd.as_fd(), left.map_or(time, |left| time.min(left)));
         }
         shared.state.with(|state| {
             state.wait_set(of).wait_fd().map(WaitFd::end);
