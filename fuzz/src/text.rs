@@ -13,6 +13,7 @@ use causeway_daemon::api::{ApiContext, answer};
 use causeway_daemon::config::{Config, ConfigContext, ConfigError};
 use causeway_daemon::http::{REQUEST_LIMITS, ReplyBody, request};
 use causeway_daemon::metrics::Metrics;
+use causeway_daemon::metrics::help::HelpTexts;
 use causeway_daemon::peer::ControlPeer;
 use causeway_daemon::refusals::ControlRefusals;
 use causeway_daemon::services::{Registered, SERVICES};
@@ -112,7 +113,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| Registered::of(SERVIC
 pub fn control(data: &[u8]) {
     let model = Model::default();
     let (started, refusals) = (Instant::now(), Arc::<ControlRefusals>::default());
-    let metrics = Metrics::new((started, refusals.clone()), REGISTERED.helps.clone(), &[]);
+    let metrics = Metrics::new((started, refusals.clone()), HelpTexts::default(), &[]);
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         sections: REGISTERED.sections,

@@ -301,8 +301,8 @@ impl Paths {
         rings.staging.counters()
     }
 
-    /// Returns whether an answer of the daemon was read whose effect the next poll brings. Such an
-    /// answer wakes no thread again.
+    /// Returns whether an answer of the daemon was read that takes effect in the next poll. No thread
+    /// is woken for that answer again.
     pub fn has_unpolled_answer(&self) -> bool {
         self.granted || self.connects.has_notes()
     }

@@ -60,9 +60,7 @@ impl RecordRefusal {
             Self::Full => "refused_full_total",
         }
     }
-}
 
-impl RecordRefusal {
     /// Returns the text of the alarm about the refused record of a group.
     pub(crate) fn group_alarm(self, group: &Name) -> String {
         let (reason, remedy) = match self {

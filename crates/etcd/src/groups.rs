@@ -44,7 +44,8 @@ pub fn add(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), Ver
     if check_number(&all, &name, vni)? {
         return Ok(());
     }
-    if all.iter().any(|(key, ..)| matches!(key, RecordKey::Group(other) if *other == name)) {
+    let key = RecordKey::Group(name.clone());
+    if stored(&all, &key).is_some() {
         let text = format!(
             "group {name} has a record that this release cannot read: `causeway cluster group show \
              {name}` names the error, and `causeway cluster group set {name} --vni {vni}` corrects a \
@@ -53,13 +54,18 @@ pub fn add(etcd: &mut Etcd, site: &Name, name: Name, vni: u32) -> Result<(), Ver
         return Err(VerbError::Conflict(text));
     }
     let value = Some(GroupRecord::new(vni).write());
-    let write = Write { key: RecordKey::Group(name.clone()), value, expected: 0 };
+    let write = Write { key, value, expected: 0 };
     match etcd.write(site, &write)? {
         WriteOutcome::Done(_) => Ok(()),
         WriteOutcome::Failed(_) => {
             Err(VerbError::Conflict(format!("group {name} was changed meanwhile: try again")))
         }
     }
+}
+
+/// Returns the record of a key.
+fn stored<'a>(all: &'a [StoredRecord], key: &RecordKey) -> Option<&'a StoredRecord> {
+    all.iter().find(|(other, ..)| other == key)
 }
 
 /// Returns whether a group is shared with a number; an error if another group has the number, or the
@@ -120,7 +126,7 @@ pub fn set(
 ) -> Result<(), VerbError> {
     let all = records(etcd, site)?;
     let key = RecordKey::Group(name.clone());
-    let known = all.iter().find(|(other, _, _)| *other == key);
+    let known = stored(&all, &key);
     let revision = known.map_or(0, |(_, _, revision)| *revision);
     let known = known.and_then(|(_, value, _)| serde_json::from_slice::<Value>(value).ok());
     let mut record = match (known, change.vni) {
@@ -197,12 +203,13 @@ pub fn check(name: &Name, record: Value) -> Result<Vec<u8>, VerbError> {
 /// The group is not shared, its record is malformed, or etcd does not answer.
 pub fn show(etcd: &mut Etcd, site: &Name, name: &Name) -> Result<Value, VerbError> {
     let key = RecordKey::Group(name.clone());
-    let found = records(etcd, site)?.into_iter().find(|(other, _, _)| *other == key);
-    let (_, value, _) = found.ok_or_else(|| VerbError::NotFound(format!("group {name}")))?;
+    let all = records(etcd, site)?;
+    let (_, value, _) =
+        stored(&all, &key).ok_or_else(|| VerbError::NotFound(format!("group {name}")))?;
     let wrong = |error: &dyn std::fmt::Display| {
         VerbError::Conflict(format!("the record of group {name}: {error}"))
     };
-    let record = GroupRecord::read(&value).map_err(|error| wrong(&error))?;
+    let record = GroupRecord::read(value).map_err(|error| wrong(&error))?;
     record.policy(name).check().map_err(|error| wrong(&error))?;
     Ok(view(name, &record))
 }

@@ -2,7 +2,7 @@
 //!
 //! Services number their sources and processes from 0 and reuse the numbers, and a [`PortId`] has
 //! the index of its slot. The map keeps entries in a vector by the index of their key. A key with an
-//! index of `DENSE_MAX` or more, or whose index another key has, is kept in an ordered map beside
+//! index of `DENSE_MAX` or more, or with the index of another key, is kept in an ordered map beside
 //! it, so that no key costs more memory than that of the vector's limit and its own entry. Iteration
 //! is in the order of indices, then in the order of the keys beside.
 //!

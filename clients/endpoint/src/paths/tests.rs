@@ -1,14 +1,12 @@
 //! Sleeps of an endpoint with rings. The tests act as the daemon.
 
-use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_attach::local::LocalAttachment;
-use causeway_channel::{format, mx_rings};
-use causeway_memory::{Mapping, View, create};
 use causeway_message::library::{Purpose, Staging as _, TransportError};
+use causeway_mxoe::driver::EndpointIo;
 use causeway_wire::local::{DaemonMessage, Name, VERSION};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -20,10 +18,7 @@ const OWN: u8 = 1;
 
 /// Returns the files that the daemon gives to an endpoint: rings and a doorbell.
 fn ring_files() -> Vec<OwnedFd> {
-    let layout = mx_rings::layout();
-    let file = create("rings", layout.bytes() as u64).unwrap();
-    let mapping = Mapping::new(file.as_fd(), 0, layout.bytes() as u64).unwrap();
-    format(&View::new(Arc::new(mapping), 0, layout.bytes()).unwrap(), layout).unwrap();
+    let (_, file) = EndpointIo::new(()).unwrap();
     vec![file, eventfd(0, EventfdFlags::CLOEXEC).unwrap()]
 }
 
