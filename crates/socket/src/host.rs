@@ -125,6 +125,8 @@ pub struct HostEnd {
     pub(crate) readable: bool,
     /// The end waits for its turn in `Peers::unread`.
     pub(crate) is_unread: bool,
+    /// Data of a peer was added to `out`, and not sent yet: the end is in `Peers::unsent`.
+    pub(crate) is_unsent: bool,
     /// No more data will be read.
     pub(crate) read_done: bool,
     /// The guest sends no more data: shut the stream down after `out`.
@@ -356,6 +358,7 @@ impl Socket {
             advertised: 0,
             readable: false,
             is_unread: false,
+            is_unsent: false,
             read_done: false,
             must_finish: false,
             has_finished: false,
@@ -429,8 +432,8 @@ impl Socket {
         }
     }
 
-    /// Sends data for which the process had no room.
-    fn flush(&mut self, cx: &mut Context<'_>, id: ConnId) {
+    /// Sends the process the data that waits for it, as far as it has room.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: ConnId) {
         let Some((role, end)) = self.host_end(id) else { return };
         if end.kind == Type::Seqpacket && !end.flush_messages() {
             return self.end(cx, id, true);

@@ -108,17 +108,19 @@ impl Peer {
                 self.losses -= 1;
                 continue;
             }
-            let _ = self.session.receive(now, self.sink.frame(segment), &mut || 9, &mut received);
+            let datagram = self.sink.frame(segment);
+            let _ = self.session.receive(now, datagram, &mut || 9, &mut received);
+            for event in &received.events {
+                if let PeerEvent::Message(channel, bytes) = event
+                    && *channel != ADDRESSES
+                {
+                    let (message, _) = SocketMessage::parse(bytes.read(datagram)).unwrap();
+                    self.heard.push((*channel, message));
+                }
+            }
+            received.clear();
         }
         self.session.tick(now, &mut || 9, &mut received);
-        for event in &received.events {
-            if let PeerEvent::Message(channel, at) = event
-                && *channel != ADDRESSES
-            {
-                let (message, _) = SocketMessage::parse(&received.bytes[at.clone()]).unwrap();
-                self.heard.push((*channel, message));
-            }
-        }
         self.sink.clear();
         let (udp, to, mut out) = (&self.udp, self.to, Vec::new());
         let longest = self.packer.segment_max();

@@ -1,12 +1,15 @@
 //! The results of a session: events, the bytes of messages, and refusals.
 //!
 //! [`super::PeerSession`] appends events to [`Received`] in the thread of the shard; `socket::remote`
-//! processes and clears them after each call. Nothing here is limited: a datagram has at most 64 KiB,
-//! and each message of it is one event.
+//! processes and clears them after each call. A message that one datagram carries whole stays there;
+//! others are copied once, into memory that [`Received`] takes back. Nothing here is limited: a
+//! datagram has at most 64 KiB, and each message of it is one event.
 
 use std::ops::Range;
 
-use causeway_wire::multiplex::{Error, VERSION};
+use causeway_wire::multiplex::{Error, LENGTH_LEN, VERSION};
+
+use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +35,26 @@ pub enum DownReason {
     Exhausted,
 }
 
+/// The bytes of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageBytes {
+    /// This range of the datagram that was passed to the session.
+    InDatagram(Range<usize>),
+    /// These bytes, behind the length of the message.
+    Kept(Vec<u8>),
+}
+
+impl MessageBytes {
+    /// Returns the bytes. `datagram` is the datagram with which the event came.
+    pub fn read<'a>(&'a self, datagram: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::InDatagram(at) => datagram.get(at.clone()),
+            Self::Kept(bytes) => bytes.get(LENGTH_LEN..),
+        }
+        .unwrap_or(&[])
+    }
+}
+
 /// An event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerEvent {
@@ -39,8 +62,8 @@ pub enum PeerEvent {
     Up,
     /// The session ended with all its channels.
     Down(DownReason),
-    /// A message of a channel, whose bytes are at this place in [`Received::bytes`].
-    Message(u32, Range<usize>),
+    /// A message of a channel.
+    Message(u32, MessageBytes),
     /// The peer sends no more on this channel.
     Ended(u32),
 }
@@ -50,17 +73,22 @@ pub enum PeerEvent {
 pub struct Received {
     /// Events in order.
     pub events: Vec<PeerEvent>,
-    /// Bytes of messages.
-    pub bytes: Vec<u8>,
+    /// Memory of earlier messages, for the next ones.
+    pub(super) spares: Vec<Vec<u8>>,
 }
 
 impl Received {
-    /// Removes all events and bytes; keeps allocations of ordinary size.
+    /// Removes all events; keeps allocations of ordinary size.
     pub fn clear(&mut self) {
-        self.events.clear();
-        self.bytes.clear();
+        for event in self.events.drain(..) {
+            if let PeerEvent::Message(_, MessageBytes::Kept(bytes)) = event
+                && self.spares.len() < MESSAGES_KEPT
+                && bytes.capacity() <= MESSAGE_BYTES_MAX.saturating_mul(2)
+            {
+                self.spares.push(bytes);
+            }
+        }
         self.events.shrink_to(EVENTS_KEPT);
-        self.bytes.shrink_to(EVENT_BYTES_KEPT);
     }
 }
 
@@ -89,5 +117,5 @@ pub enum PacketRefusal {
 
 /// Events for which [`Received`] keeps memory: of a datagram of 64 KiB with messages of 64 bytes.
 const EVENTS_KEPT: usize = 1024;
-/// Bytes of messages for which it keeps memory.
-const EVENT_BYTES_KEPT: usize = 256 << 10;
+/// Messages for which it keeps memory: of a datagram of 64 KiB with messages of 4 KiB.
+const MESSAGES_KEPT: usize = 16;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use causeway_wire::multiplex::{LENGTH_LEN, MESSAGE_LEN};
 
+use super::event::MessageBytes;
 use crate::limits::{CHANNEL_WINDOW_BYTES, MESSAGE_BYTES_MAX};
 
 /// Why bytes were not taken.
@@ -37,6 +38,19 @@ pub struct Incoming {
     partial: Vec<u8>,
 }
 
+/// Bytes of a channel that a datagram carries.
+#[derive(Debug, Clone, Copy)]
+pub struct ReceivedPiece<'a> {
+    /// Offset of the first byte in the channel.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Index of the first byte in the datagram.
+    pub at: usize,
+    /// The channel ends behind the bytes.
+    pub last: bool,
+}
+
 /// Bytes of the session's limit that a piece uses besides its bytes.
 const PIECE_COST: usize = 64;
 
@@ -51,19 +65,20 @@ impl Incoming {
         self.end == Some(self.next)
     }
 
-    /// Takes bytes at `offset`, and passes each whole message to `emit`. Returns the bytes that are
-    /// held behind gaps more than before, or fewer if negative; at most `room` more.
+    /// Takes a piece, and passes each whole message to `emit`. Messages that are not in the piece
+    /// alone are copied into memory of `spares`. Returns the bytes that are held behind gaps more
+    /// than before, or fewer if negative; at most `room` more.
     ///
     /// # Errors
     /// [`Fault`]; of a message that is too long, earlier messages have passed.
     pub fn take(
         &mut self,
-        offset: u64,
-        bytes: &[u8],
-        last: bool,
+        piece: ReceivedPiece<'_>,
         room: usize,
-        mut emit: impl FnMut(&[u8]),
+        spares: &mut Vec<Vec<u8>>,
+        mut emit: impl FnMut(MessageBytes),
     ) -> Result<isize, Fault> {
+        let ReceivedPiece { offset, bytes, at, last } = piece;
         let end = offset.checked_add(bytes.len() as u64).ok_or(Fault::Breach)?;
         let is_far = end > self.next.saturating_add(CHANNEL_WINDOW_BYTES as u64);
         let is_behind = self.end.is_some_and(|known| end > known || (last && end != known));
@@ -80,15 +95,16 @@ impl Incoming {
             self.end = Some(end);
         }
         let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
-        self.pass(bytes.get(known..).unwrap_or(&[]), &mut emit)?;
+        let at = at.saturating_add(known);
+        self.pass(bytes.get(known..).unwrap_or(&[]), Some(at), spares, &mut emit)?;
         let mut freed = 0_isize;
         while let Some(entry) = self.pieces.first_entry()
             && *entry.key() <= self.next
         {
-            let (at, piece) = entry.remove_entry();
-            freed = freed.saturating_add_unsigned(piece.len().saturating_add(PIECE_COST));
-            let known = usize::try_from(self.next.saturating_sub(at)).unwrap_or(usize::MAX);
-            self.pass(piece.get(known..).unwrap_or(&[]), &mut emit)?;
+            let (offset, held) = entry.remove_entry();
+            freed = freed.saturating_add_unsigned(held.len().saturating_add(PIECE_COST));
+            let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
+            self.pass(held.get(known..).unwrap_or(&[]), None, spares, &mut emit)?;
         }
         Ok(freed.saturating_neg())
     }
@@ -112,17 +128,30 @@ impl Incoming {
         Ok(0_isize.saturating_add_unsigned(more))
     }
 
-    /// Passes bytes that are in order.
-    fn pass(&mut self, mut bytes: &[u8], emit: &mut impl FnMut(&[u8])) -> Result<(), Fault> {
+    /// Passes bytes that are in order. `at` is their index in the datagram; `None` if they were held.
+    fn pass(
+        &mut self,
+        mut bytes: &[u8],
+        at: Option<usize>,
+        spares: &mut Vec<Vec<u8>>,
+        emit: &mut impl FnMut(MessageBytes),
+    ) -> Result<(), Fault> {
         self.next = self.next.saturating_add(bytes.len() as u64);
+        let end = at.map(|at| at.saturating_add(bytes.len()));
         while !bytes.is_empty() {
             if self.partial.is_empty()
+                && let Some(end) = end
                 && let Some((length, body)) = bytes.split_first_chunk::<LENGTH_LEN>()
                 && let Some((message, rest)) = body.split_at_checked(length_of(*length)?)
             {
-                emit(message);
+                let to = end.saturating_sub(rest.len());
+                emit(MessageBytes::InDatagram(to.saturating_sub(message.len())..to));
                 bytes = rest;
                 continue;
+            }
+            if self.partial.capacity() == 0 {
+                self.partial = spares.pop().unwrap_or_default();
+                self.partial.clear();
             }
             let wanted = match self.partial.first_chunk::<LENGTH_LEN>() {
                 Some(length) => length_of(*length)?.saturating_add(LENGTH_LEN),
@@ -137,8 +166,7 @@ impl Incoming {
             if let Some((length, body)) = self.partial.split_first_chunk::<LENGTH_LEN>()
                 && body.len() == length_of(*length)?
             {
-                emit(body);
-                self.partial = Vec::new();
+                emit(MessageBytes::Kept(std::mem::take(&mut self.partial)));
             }
         }
         Ok(())
@@ -165,26 +193,38 @@ mod tests {
         incoming.pieces.values().map(|piece| (piece.len() + PIECE_COST) as isize).sum()
     }
 
+    /// Passes a piece to a channel, and ignores the messages.
+    fn take(
+        incoming: &mut Incoming,
+        offset: u64,
+        bytes: &[u8],
+        last: bool,
+        room: usize,
+    ) -> Result<isize, Fault> {
+        let piece = ReceivedPiece { offset, bytes, at: 0, last };
+        incoming.take(piece, room, &mut Vec::new(), |_| {})
+    }
+
     #[test]
     fn hostile_pieces_break_the_protocol() {
         let mut incoming = Incoming::default();
         let far = CHANNEL_WINDOW_BYTES as u64;
-        assert_eq!(incoming.take(far, &[0], false, ROOM, |_| {}), Err(Fault::Breach));
-        assert_eq!(incoming.take(u64::MAX, &[0], false, ROOM, |_| {}), Err(Fault::Breach));
-        assert_eq!(incoming.take(5, &[0], false, PIECE_COST, |_| {}), Err(Fault::NoRoom));
-        assert_eq!(incoming.take(0, &[0xff, 0xff], false, ROOM, |_| {}), Err(Fault::Breach));
+        assert_eq!(take(&mut incoming, far, &[0], false, ROOM), Err(Fault::Breach));
+        assert_eq!(take(&mut incoming, u64::MAX, &[0], false, ROOM), Err(Fault::Breach));
+        assert_eq!(take(&mut incoming, 5, &[0], false, PIECE_COST), Err(Fault::NoRoom));
+        assert_eq!(take(&mut incoming, 0, &[0xff, 0xff], false, ROOM), Err(Fault::Breach));
         let mut incoming = Incoming::default();
         // A message without data has 10 bytes.
-        assert_eq!(incoming.take(0, &[0, 9], false, ROOM, |_| {}), Err(Fault::Breach));
+        assert_eq!(take(&mut incoming, 0, &[0, 9], false, ROOM), Err(Fault::Breach));
         let mut incoming = Incoming::default();
-        incoming.take(8, &[0; 4], false, ROOM, |_| {}).unwrap();
+        take(&mut incoming, 8, &[0; 4], false, ROOM).unwrap();
         // A piece that reaches less far is held later.
-        incoming.take(7, &[0], false, ROOM, |_| {}).unwrap();
-        assert_eq!(incoming.take(6, &[0, 0], true, ROOM, |_| {}), Err(Fault::Breach));
-        incoming.take(0, &[0, 10, 0, 0, 0, 0, 0, 0], false, ROOM, |_| {}).unwrap();
-        incoming.take(12, &[], true, ROOM, |_| {}).unwrap();
+        take(&mut incoming, 7, &[0], false, ROOM).unwrap();
+        assert_eq!(take(&mut incoming, 6, &[0, 0], true, ROOM), Err(Fault::Breach));
+        take(&mut incoming, 0, &[0, 10, 0, 0, 0, 0, 0, 0], false, ROOM).unwrap();
+        take(&mut incoming, 12, &[], true, ROOM).unwrap();
         assert!(incoming.is_over());
-        assert_eq!(incoming.take(12, &[0], false, ROOM, |_| {}), Err(Fault::Breach));
+        assert_eq!(take(&mut incoming, 12, &[0], false, ROOM), Err(Fault::Breach));
     }
 
     proptest! {
@@ -209,9 +249,18 @@ mod tests {
                 pieces.swap(at, (state >> 33) as usize % (at + 1));
             }
             let (mut incoming, mut got, mut held) = (Incoming::default(), Vec::new(), 0_isize);
+            let (mut spares, mut again) = (Vec::new(), Vec::new());
             for (from, to) in pieces {
                 let last = to == text.len();
-                held += incoming.take(from as u64, &text[from..to], last, ROOM, |m| got.push(m.to_vec())).unwrap();
+                // The datagram has bytes before and behind the piece.
+                let datagram = [&[1, 2, 3], &text[from..to], &[4]].concat();
+                let piece = ReceivedPiece { offset: from as u64, bytes: &text[from..to], at: 3, last };
+                let emit = |message: MessageBytes| {
+                    got.push(message.read(&datagram).to_vec());
+                    if let MessageBytes::Kept(bytes) = message { again.push(bytes); }
+                };
+                held += incoming.take(piece, ROOM, &mut spares, emit).unwrap();
+                spares.append(&mut again);
                 prop_assert_eq!(held, cost(&incoming));
             }
             prop_assert_eq!(got, messages);

@@ -20,8 +20,34 @@ struct SentPacket {
     sent_ns: u64,
     /// Length of the datagram; 0 once it is acknowledged or lost, and for a packet without pieces.
     len: usize,
-    /// The pieces, by channel.
-    spans: Vec<(u32, Span)>,
+    spans: PacketSpans,
+}
+
+/// The pieces of a packet, each with its channel. A single piece needs no allocation.
+#[derive(Debug, Default)]
+pub struct PacketSpans {
+    first: Option<(u32, Span)>,
+    others: Vec<(u32, Span)>,
+}
+
+impl PacketSpans {
+    /// Adds a piece of a channel.
+    pub fn push(&mut self, channel: u32, span: Span) {
+        match self.first {
+            None => self.first = Some((channel, span)),
+            Some(_) => self.others.push((channel, span)),
+        }
+    }
+
+    /// Returns whether the packet has no pieces.
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Removes all pieces, and returns them in order.
+    fn take(&mut self) -> impl Iterator<Item = (u32, Span)> + use<> {
+        self.first.take().into_iter().chain(std::mem::take(&mut self.others))
+    }
 }
 
 /// The packets in flight.
@@ -98,7 +124,7 @@ impl InFlight {
     }
 
     /// Records a sent packet of `len` bytes, which has the next number.
-    pub fn sent(&mut self, now_ns: u64, len: usize, spans: Vec<(u32, Span)>) {
+    pub fn sent(&mut self, now_ns: u64, len: usize, spans: PacketSpans) {
         let len = if spans.is_empty() { 0 } else { len };
         if len > 0 {
             if self.bytes == 0 && self.probes == 0 {
@@ -141,7 +167,7 @@ impl InFlight {
                     continue;
                 }
                 let (len, sent_ns) = (std::mem::take(&mut packet.len), packet.sent_ns);
-                for (channel, span) in packet.spans.drain(..) {
+                for (channel, span) in packet.spans.take() {
                     outcome.note_acked(channel, span);
                 }
                 self.bytes = self.bytes.saturating_sub(len);
@@ -176,7 +202,7 @@ impl InFlight {
                 continue;
             }
             self.bytes = self.bytes.saturating_sub(std::mem::take(&mut packet.len));
-            outcome.lost.append(&mut packet.spans);
+            outcome.lost.extend(packet.spans.take());
             self.congestion.lost(now_ns, packet.sent_ns);
             self.lost_total = self.lost_total.saturating_add(1);
         }
@@ -220,7 +246,7 @@ impl InFlight {
         let waiting = self.packets.iter_mut().filter(|packet| packet.len > 0);
         for packet in waiting.take(PROBE_PACKETS) {
             self.bytes = self.bytes.saturating_sub(std::mem::take(&mut packet.len));
-            outcome.lost.append(&mut packet.spans);
+            outcome.lost.extend(packet.spans.take());
             self.lost_total = self.lost_total.saturating_add(1);
             self.allowance = PROBE_PACKETS as u32;
         }

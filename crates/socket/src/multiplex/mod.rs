@@ -32,10 +32,12 @@
 //! | `event` | events, received messages, refusals |
 //! | `loss` | packets in flight, loss, probes |
 //! | `outgoing` | bytes of a channel to the peer |
+//! | `byte_ring` | memory of these bytes |
 //! | `incoming` | bytes of a channel from the peer |
 //! | `congestion` | round-trip time and window |
 //! | `ranges` | sets of numbers |
 
+mod byte_ring;
 mod congestion;
 mod event;
 mod incoming;
@@ -44,5 +46,5 @@ mod outgoing;
 mod ranges;
 mod session;
 
-pub use event::{DownReason, PacketRefusal, PeerEvent, Received};
+pub use event::{DownReason, MessageBytes, PacketRefusal, PeerEvent, Received};
 pub use session::{DISOWNED, PeerSession, SessionView};

@@ -6,8 +6,7 @@
 //! that wait: the credit of the receiver does, and `socket::remote` stops the guest above
 //! [`crate::limits::PEER_QUEUED_BYTES_MAX`]. [`super::PeerSession`] alone calls.
 
-use std::collections::VecDeque;
-
+use super::byte_ring::ByteRing;
 use super::ranges::Ranges;
 use crate::limits::CHANNEL_WINDOW_BYTES;
 
@@ -26,7 +25,7 @@ pub struct Span {
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// The bytes from `base` on.
-    bytes: VecDeque<u8>,
+    bytes: ByteRing,
     /// Offset of the first byte that is kept: all before are acknowledged.
     base: u64,
     /// Offset of the first byte that was never sent.
@@ -44,11 +43,24 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Appends bytes. Ignored after the end.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if !self.is_ended {
-            self.bytes.extend(bytes);
+    /// Appends `heads`, and `len` bytes that `fill` writes in one or two calls, in order. The caller
+    /// appends nothing after the end.
+    ///
+    /// # Errors
+    /// That of `fill`; nothing is appended.
+    pub fn push_with<E>(
+        &mut self,
+        heads: [&[u8]; 2],
+        len: usize,
+        fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let before = self.bytes.len();
+        heads.iter().for_each(|head| self.bytes.push(head));
+        let filled = self.bytes.push_with(len, fill);
+        if filled.is_err() {
+            self.bytes.remove_last(self.bytes.len().saturating_sub(before));
         }
+        filled
     }
 
     /// Ends the channel behind the bytes appended so far.
@@ -111,11 +123,7 @@ impl Outgoing {
     pub fn slices(&self, span: Span) -> (&[u8], &[u8]) {
         let at = |offset: u64| usize::try_from(offset.saturating_sub(self.base)).unwrap_or(0);
         let (from, to) = (at(span.from).min(self.bytes.len()), at(span.to).min(self.bytes.len()));
-        let (front, back) = self.bytes.as_slices();
-        let split = front.len();
-        let first = front.get(from.min(split)..to.min(split)).unwrap_or(&[]);
-        let behind = from.saturating_sub(split)..to.saturating_sub(split);
-        let second = back.get(behind).unwrap_or(&[]);
+        let (first, second) = self.bytes.slices(from, to);
         if second.is_empty() { (&[], first) } else { (first, second) }
     }
 
@@ -131,7 +139,7 @@ impl Outgoing {
         {
             let count = usize::try_from(to.saturating_sub(self.base)).unwrap_or(0);
             freed = count.min(self.bytes.len());
-            self.bytes.drain(..freed);
+            self.bytes.remove_first(freed);
             self.base = self.base.saturating_add(freed as u64);
             self.acked.remove(0, self.base);
         }
@@ -140,7 +148,7 @@ impl Outgoing {
 
     /// Gives up the memory of a channel of which all bytes are acknowledged: a channel that is idle
     /// keeps none. `None` if it has bytes, or too little memory for another channel to profit.
-    pub fn take_spare(&mut self) -> Option<VecDeque<u8>> {
+    pub fn take_spare(&mut self) -> Option<ByteRing> {
         let is_spare = self.bytes.is_empty() && self.bytes.capacity() > IDLE_BYTES;
         is_spare.then(|| std::mem::take(&mut self.bytes))
     }
@@ -151,7 +159,7 @@ impl Outgoing {
     }
 
     /// Gives the channel, which has no bytes, memory of another.
-    pub fn adopt(&mut self, spare: VecDeque<u8>) {
+    pub fn adopt(&mut self, spare: ByteRing) {
         if self.bytes.is_empty() {
             self.bytes = spare;
         }
@@ -176,6 +184,10 @@ const IDLE_BYTES: usize = 4096;
 mod tests {
     use super::*;
 
+    fn push(outgoing: &mut Outgoing, bytes: &[u8]) {
+        outgoing.push_with([bytes, b""], 0, |_| Ok::<(), ()>(())).unwrap();
+    }
+
     fn text(outgoing: &Outgoing, span: Span) -> Vec<u8> {
         let (first, second) = outgoing.slices(span);
         [first, second].concat()
@@ -184,7 +196,7 @@ mod tests {
     #[test]
     fn multiplex_lost_bytes_are_sent_first_and_in_other_pieces() {
         let mut outgoing = Outgoing::default();
-        outgoing.push(b"abcdefgh");
+        push(&mut outgoing, b"abcdefgh");
         let first = outgoing.next(4).unwrap();
         let second = outgoing.next(9).unwrap();
         assert_eq!(
@@ -194,7 +206,7 @@ mod tests {
         assert_eq!((outgoing.next(9), second.last), (None, false));
         assert_eq!(outgoing.ack(second), 0, "the first bytes are not acknowledged");
         outgoing.lose(first);
-        outgoing.push(b"ij");
+        push(&mut outgoing, b"ij");
         outgoing.end();
         let again = outgoing.next(3).unwrap();
         assert_eq!(text(&outgoing, again), b"abc");

@@ -2,12 +2,12 @@
 //!
 //! The caller passes received datagrams to [`PeerSession::receive`], and takes datagrams to send
 //! from [`PeerSession::transmit`]. [`PeerSession::deadline_ns`] returns when to call
-//! [`PeerSession::tick`]. Events and the bytes of messages are appended to [`Received`], which the
-//! caller clears. The channels of one side have odd numbers and those of the other even numbers:
+//! [`PeerSession::tick`]. Events are appended to [`Received`], which the caller clears. The channels of one side have odd numbers and those of the other even numbers:
 //! odd those of the side with the smaller tag. Channel 0 carries addresses, and is open in both
 //! directions while the session lasts. Each number is used once in a session.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
 
 use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_wire::multiplex::{
@@ -15,9 +15,10 @@ use causeway_wire::multiplex::{
     VERSION, expand,
 };
 
-use super::event::{DownReason, PacketRefusal, PeerEvent, Received};
-use super::incoming::{Fault, Incoming};
-use super::loss::{InFlight, Outcome};
+use super::byte_ring::ByteRing;
+use super::event::{DownReason, MessageBytes, PacketRefusal, PeerEvent, Received};
+use super::incoming::{Fault, Incoming, ReceivedPiece};
+use super::loss::{InFlight, Outcome, PacketSpans};
 use super::outgoing::{Outgoing, Span};
 use super::ranges::Ranges;
 use crate::limits::{
@@ -88,7 +89,7 @@ pub struct PeerSession {
     ready: VecDeque<u32>,
     /// Memory of channels that became idle: a stream that is acknowledged faster than it is written
     /// would allocate, and fault in, its memory again and again.
-    spares: Vec<VecDeque<u8>>,
+    spares: Vec<ByteRing>,
     /// When `spares` is freed, unless channels use it.
     spares_until_ns: Option<u64>,
     /// The last piece of the last datagram, of which the second slice is not copied.
@@ -227,14 +228,39 @@ impl PeerSession {
         self.next_channel >= u32::MAX - 1
     }
 
-    /// Queues a message, which is the concatenation of `parts`. The caller keeps to 10 to 4,106
-    /// bytes: the length is not checked here, and the peer ends the session at another. The bytes
-    /// are charged to `owner` until they are acknowledged; behind bytes that are not acknowledged,
-    /// to the owner of those. Ignored on an unknown channel, and after [`Self::end`].
+    /// Queues a message, which is the concatenation of `parts`, as [`Self::send_with`].
     pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
-        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let [head, mut body] = parts;
+        let copied: Result<(), Infallible> =
+            self.send_with(number, owner, head, body.len(), |into| {
+                if let Some((now, later)) = body.split_at_checked(into.len()) {
+                    into.copy_from_slice(now);
+                    body = later;
+                }
+                Ok(())
+            });
+        copied.unwrap_or_else(|never| match never {});
+    }
+
+    /// Queues a message of `head` and `len` bytes that `fill` writes into the memory of the channel, in
+    /// one or two calls, in order. The caller keeps to 10 to 4,106 bytes: the length is not checked
+    /// here, and the peer ends the session at another. The bytes are charged to `owner` until they
+    /// are acknowledged; behind bytes that are not acknowledged, to the owner of those. Ignored on
+    /// an unknown channel, and after [`Self::end`].
+    ///
+    /// # Errors
+    /// That of `fill`; nothing is queued.
+    pub fn send_with<E>(
+        &mut self,
+        number: u32,
+        owner: u32,
+        head: &[u8],
+        len: usize,
+        fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         if channel.outgoing.is_ended() {
-            return;
+            return Ok(());
         }
         if channel.outgoing.has_no_memory()
             && let Some(spare) = self.spares.pop()
@@ -242,11 +268,8 @@ impl PeerSession {
             channel.outgoing.adopt(spare);
         }
         let before = channel.outgoing.len();
-        let [head, body] = parts;
-        let len = u16::try_from(head.len().saturating_add(body.len())).unwrap_or(u16::MAX);
-        channel.outgoing.push(&len.to_be_bytes());
-        channel.outgoing.push(head);
-        channel.outgoing.push(body);
+        let whole = u16::try_from(head.len().saturating_add(len)).unwrap_or(u16::MAX);
+        channel.outgoing.push_with([&whole.to_be_bytes(), head], len, fill)?;
         if before == 0 {
             channel.owner = owner;
         }
@@ -259,6 +282,7 @@ impl PeerSession {
             channel.is_ready = true;
             self.ready.push_back(number);
         }
+        Ok(())
     }
 
     /// Ends our direction of a channel behind the messages sent so far. Messages of the peer that
@@ -479,8 +503,8 @@ impl PeerSession {
     /// Appends pieces of channels in rotation, until the datagram has `longest` bytes. The bytes of the
     /// last piece, or their end, are left to `body`. Returns the length of the datagram, and the
     /// pieces.
-    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> (usize, Vec<(u32, Span)>) {
-        let (mut spans, mut len) = (Vec::new(), out.len());
+    fn emit_pieces(&mut self, longest: usize, out: &mut Vec<u8>) -> (usize, PacketSpans) {
+        let (mut spans, mut len) = (PacketSpans::default(), out.len());
         while let Some(number) = self.ready.front().copied() {
             let room = longest.saturating_sub(len).saturating_sub(PIECE_LEN);
             if room < PIECE_BYTES_MIN && !spans.is_empty() || room == 0 {
@@ -502,7 +526,7 @@ impl PeerSession {
             out.extend_from_slice(channel.outgoing.slices(span).0);
             self.body = Some((number, span));
             len = len.saturating_add(PIECE_LEN).saturating_add(usize::from(bytes));
-            spans.push((number, span));
+            spans.push(number, span);
             if channel.outgoing.has_work() {
                 channel.is_ready = true;
                 self.ready.push_back(number);
@@ -525,7 +549,7 @@ impl PeerSession {
         match Datagram::parse(datagram)? {
             Datagram::Hello(hello) => self.agree(now_ns, &hello, random, out),
             Datagram::Packet(packet) => {
-                let taken = self.take_packet(now_ns, &packet, out);
+                let taken = self.take_packet(now_ns, (datagram.len(), &packet), out);
                 if taken == Err(PacketRefusal::Breach) {
                     self.restart(now_ns, DownReason::Breach, random, out);
                 }
@@ -595,11 +619,11 @@ impl PeerSession {
         Ok(())
     }
 
-    /// Processes a packet.
+    /// Processes a packet, which is the end of a datagram of `datagram_len` bytes.
     fn take_packet(
         &mut self,
         now_ns: u64,
-        packet: &Packet<'_>,
+        (datagram_len, packet): (usize, &Packet<'_>),
         out: &mut Received,
     ) -> Result<(), PacketRefusal> {
         if packet.tag != self.tag || self.peer.is_none() {
@@ -623,7 +647,8 @@ impl PeerSession {
                 Frame::Ack(ranges) => self.take_ack(now_ns, ranges)?,
                 Frame::Piece(piece) => {
                     elicits = true;
-                    self.take_piece(&piece, out)?;
+                    let end = datagram_len.saturating_sub(frames.len());
+                    self.take_piece(&piece, end, out)?;
                 }
             }
         }
@@ -652,8 +677,13 @@ impl PeerSession {
         taken.map_err(|_| PacketRefusal::Breach)
     }
 
-    /// Processes bytes of a channel.
-    fn take_piece(&mut self, piece: &Piece<'_>, out: &mut Received) -> Result<(), PacketRefusal> {
+    /// Processes bytes of a channel that end at index `end` of the datagram.
+    fn take_piece(
+        &mut self,
+        piece: &Piece<'_>,
+        end: usize,
+        out: &mut Received,
+    ) -> Result<(), PacketRefusal> {
         let number = piece.channel;
         if !self.channels.contains_key(&number) && !self.accept(number)? {
             // The channel has ended.
@@ -664,14 +694,15 @@ impl PeerSession {
         let is_ended = channel.outgoing.is_ended();
         let room = HELD_BYTES_MAX.saturating_sub(self.held);
         let offset = expand(piece.offset, channel.incoming.next()).ok_or(PacketRefusal::Breach)?;
-        let emit = |message: &[u8]| {
+        let Received { events, spares } = out;
+        let emit = |message: MessageBytes| {
             if !is_ended {
-                let from = out.bytes.len();
-                out.bytes.extend_from_slice(message);
-                out.events.push(PeerEvent::Message(number, from..out.bytes.len()));
+                events.push(PeerEvent::Message(number, message));
             }
         };
-        let taken = channel.incoming.take(offset, piece.bytes, piece.last, room, emit);
+        let at = end.saturating_sub(piece.bytes.len());
+        let piece = ReceivedPiece { offset, bytes: piece.bytes, at, last: piece.last };
+        let taken = channel.incoming.take(piece, room, spares, emit);
         let change = taken.map_err(|fault| match fault {
             Fault::NoRoom => PacketRefusal::NoRoom,
             Fault::Breach => PacketRefusal::Breach,

@@ -15,12 +15,11 @@
 //! session nothing is sent.
 //!
 //! # Budget
-//! Towards the peer, data is copied three times before the link seals it: from the guest's
-//! descriptors into a buffer of 4 KiB, into the channel of the session, and from there into the
-//! plaintext of the link's datagram; several pieces of channels in one datagram are copied once
-//! more, but for the last. From the peer, data is copied from the opened datagram into the buffer of
-//! messages, and from there into the guest's buffers; a message that crosses in several parts, and
-//! data for which the guest has no buffers, are copied once more each. A message has 12 bytes besides
+//! Towards the peer, data is copied twice before the link seals it: from the guest's descriptors into
+//! the channel of the session, and from there into the plaintext of the link's datagram; several
+//! pieces of channels in one datagram are copied once more, but for the last. From the peer, data is
+//! copied from the opened datagram into the guest's buffers; a message that crosses in several
+//! parts, and data for which the guest has no buffers, are copied once more each. A message has 12 bytes besides
 //! its data, a datagram of the session 10, and each part of a message in it 11. Per 64 KiB and MTU of
 //! 1,500 B: 16 messages, 46 datagrams, one acknowledgement for each turn of the receiver.
 
@@ -115,19 +114,18 @@ impl Socket {
         self.peers.has_work = true;
         let mut cursor = Cursor::at(chain.readable(), HEADER_LEN as u64);
         let mut left = len as usize;
-        let buffer = &mut self.peers.buffer;
         loop {
             let now = left.min(MESSAGE_DATA_BYTES);
             left = left.saturating_sub(now);
-            buffer.resize(now, 0);
-            if let Err(gap) = cursor.read(map, buffer) {
-                cx.fault(from, format_args!("transmit data is not granted: {gap}"));
-                return;
-            }
             // The end of a message is marked on its last part.
             let flags = if left == 0 { flags } else { 0 };
             let head = message(conn, role, Op::Data, flags).emit();
-            peer.session.send(end.channel, owner_of(guest), [&head, buffer]);
+            let read = |into: &mut [u8]| cursor.read(map, into);
+            let sent = peer.session.send_with(end.channel, owner_of(guest), &head, now, read);
+            if let Err(gap) = sent {
+                cx.fault(from, format_args!("transmit data is not granted: {gap}"));
+                return;
+            }
             if left == 0 {
                 break;
             }
@@ -176,6 +174,11 @@ impl Socket {
             fwd_cnt: message.fwd_cnt,
         };
         let has_process = matches!(other.party, Party::Host(_));
+        if has_process && !is_data {
+            // The message may end the connection.
+            self.flush_processes(cx);
+        }
+        let Some(conn) = self.table.get_mut(id) else { return self.peers.close(end, false) };
         match conn.process(role, &header) {
             Ok(PacketEffect::Data) => {
                 self.data_from_peer(cx, data, header.flags, (id, role.other()))
@@ -219,7 +222,7 @@ impl Socket {
         let (id, role) = target;
         let Some(conn) = self.table.get(id) else { return };
         let (kind, Some(to)) = (conn.kind, conn.side(role).guest()) else {
-            return self.data_to_process(cx, data, target);
+            return self.data_to_process(cx, data, id);
         };
         let flags = if kind == Type::Seqpacket { flags & (SEQ_EOM | SEQ_EOR) } else { 0 };
         if data.is_empty() && flags == 0 {

@@ -149,6 +149,8 @@ pub(crate) struct Peers {
     stopped: Vec<StoppedSender>,
     /// Connections of processes that may have written more than was read in a turn.
     unread: VecDeque<ConnId>,
+    /// Connections of processes with data of the datagrams that are being processed.
+    unsent: Vec<ConnId>,
     /// Time of the last call.
     now_ns: u64,
     /// A session may have datagrams to send.

@@ -13,9 +13,9 @@
 //! room wait in its [`HostEnd`](crate::host::HostEnd), within the 256 KiB that the guest is granted.
 //!
 //! # Budget
-//! Data of a process is copied from its socket into a buffer, into the channel and into a datagram; a
-//! system call moves at most 4 KiB. Data for a process is sent from the buffer of messages, with a
-//! system call for each message.
+//! Data of a process is copied from its socket into a buffer, into the channel and into a datagram.
+//! The first system call of a turn reads 4 KiB, the next ones up to 64 KiB. Data for a process is
+//! copied from the datagrams of a receive buffer into its `HostEnd`, and sent by one system call.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_wire::vsock::Op;
@@ -24,14 +24,14 @@ use super::data::message;
 use super::owner_of;
 use crate::conn::{Party, Phase, Role, Signals};
 use crate::host::host_end_of;
-use crate::limits::{MESSAGE_DATA_BYTES, PROCESS_READS_PER_TURN};
+use crate::limits::{MESSAGE_DATA_BYTES, PROCESS_BYTES_PER_TURN, PROCESS_READS_PER_TURN};
 use crate::service::Socket;
 use crate::table::ConnId;
 
 /// The result of a read.
 enum ReadOutcome {
-    /// More may follow.
-    More,
+    /// This many bytes; more may follow.
+    More(usize),
     /// Nothing can be read before an event: data, credit, or acknowledgements.
     Waits,
     /// The process has written nothing, ended its direction (`true`), or its socket failed.
@@ -42,12 +42,14 @@ impl Socket {
     /// Reads from the process of a connection with a peer, until it has written no more, or the guest
     /// has no credit. No effect on other connections.
     pub(crate) fn read_from_process(&mut self, cx: &mut Context<'_>, id: ConnId) {
+        // Most processes write little, and memory that is read into is cleared before.
+        let (mut left, mut limit) = (PROCESS_BYTES_PER_TURN, MESSAGE_DATA_BYTES);
         for count in 0..=PROCESS_READS_PER_TURN {
-            if count == PROCESS_READS_PER_TURN || (count > 0 && cx.is_over()) {
+            if count == PROCESS_READS_PER_TURN || left == 0 || (count > 0 && cx.is_over()) {
                 return self.read_later(id);
             }
-            match self.read_once(cx, id) {
-                ReadOutcome::More => {}
+            match self.read_once(cx, id, limit.min(left)) {
+                ReadOutcome::More(got) => (left, limit) = (left.saturating_sub(got), left),
                 ReadOutcome::Waits => return,
                 ReadOutcome::Idle(role, ended) => {
                     // No buffer of a guest is involved, so no other error is possible.
@@ -58,8 +60,8 @@ impl Socket {
         }
     }
 
-    /// Sends what a single read from the process returns.
-    fn read_once(&mut self, cx: &mut Context<'_>, id: ConnId) -> ReadOutcome {
+    /// Sends the peer what a single read of at most `limit` bytes from the process returns.
+    fn read_once(&mut self, cx: &mut Context<'_>, id: ConnId, limit: usize) -> ReadOutcome {
         let conn = self.table.get_mut(id).filter(|conn| conn.phase == Phase::Open);
         let Some(conn) = conn else { return ReadOutcome::Waits };
         let Some((role, end)) = host_end_of(conn) else { return ReadOutcome::Waits };
@@ -73,7 +75,7 @@ impl Socket {
         }
         cx.charge(cost::CALL_NS);
         let buffer = &mut self.peers.buffer;
-        buffer.resize(free.min(MESSAGE_DATA_BYTES), 0);
+        buffer.resize(free.min(limit), 0);
         let got = match end.stream.receive_bytes(buffer) {
             Ok(Some(got)) if got > 0 => got,
             other => return ReadOutcome::Idle(role.other(), other.map(|got| got.is_some())),
@@ -87,7 +89,9 @@ impl Socket {
         let head = message(conn, role.other(), Op::Data, 0).emit();
         if let Some(peer) = self.peers.peers.get_mut(&to.link) {
             let data = self.peers.buffer.get(..got).unwrap_or(&[]);
-            peer.session.send(to.channel, owner_of(owner), [&head, data]);
+            for part in data.chunks(MESSAGE_DATA_BYTES) {
+                peer.session.send(to.channel, owner_of(owner), [&head, part]);
+            }
         }
         self.peers.has_work = true;
         cx.charge(cost::bytes(got));
@@ -95,7 +99,7 @@ impl Socket {
             socket_port.count_sent(len);
         }
         self.stop_if_full(owner, to.link);
-        ReadOutcome::More
+        ReadOutcome::More(got)
     }
 
     /// Continues with the processes that were not read to the end.
@@ -128,31 +132,29 @@ impl Socket {
         all.into_iter().for_each(|id| self.read_later(id));
     }
 
-    /// Sends data of a peer to the process at side `target.1`, and keeps what the process has no room
-    /// for. A process that fails ends the connection.
-    pub(super) fn data_to_process(
-        &mut self,
-        cx: &mut Context<'_>,
-        data: &[u8],
-        (id, role): (ConnId, Role),
-    ) {
+    /// Adds data of a peer to that for the process of a connection; [`Self::flush_processes`] sends it.
+    pub(super) fn data_to_process(&mut self, cx: &mut Context<'_>, data: &[u8], id: ConnId) {
         let Some((_, end)) = self.host_end(id) else { return };
-        let (owner, mut left) = (end.owner, data);
-        while !left.is_empty() && end.out.is_empty() {
-            cx.charge(cost::CALL_NS);
-            match end.stream.send_bytes(left) {
-                Ok(Some(sent)) if sent > 0 => {
-                    left = left.get(sent..).unwrap_or(&[]);
-                    end.consumed = end.consumed.wrapping_add(u32::try_from(sent).unwrap_or(0));
-                }
-                Ok(_) => break,
-                Err(_) => return self.end(cx, id, true),
-            }
+        cx.charge(cost::bytes(data.len()));
+        let owner = end.owner;
+        end.out.extend(data);
+        if !std::mem::replace(&mut end.is_unsent, true) {
+            self.peers.unsent.push(id);
         }
-        end.out.extend(left);
         if let Some(socket_port) = owner.and_then(|owner| self.socket_ports.get_mut(owner)) {
             socket_port.count_data(u32::try_from(data.len()).unwrap_or(u32::MAX));
         }
-        self.update_guest_credit(cx, id, role.other());
+    }
+
+    /// Sends processes the data of the datagrams that were processed, and keeps what a process has no
+    /// room for. A process that fails ends its connection.
+    pub(super) fn flush_processes(&mut self, cx: &mut Context<'_>) {
+        while let Some(id) = self.peers.unsent.pop() {
+            if let Some((_, end)) = self.host_end(id) {
+                end.is_unsent = false;
+                cx.charge(cost::CALL_NS);
+                self.flush(cx, id);
+            }
+        }
     }
 }

@@ -39,6 +39,7 @@ impl Socket {
                         let datagram = all.bytes.get(frame.at.clone()).unwrap_or(&[]);
                         self.take_datagram(cx, all.link, datagram);
                     }
+                    self.flush_processes(cx);
                 }
                 Message::LinkStatus(link, status) => self.set_link_status(cx, link, status),
                 Message::Carrier(link, carrier) => {
@@ -78,13 +79,19 @@ impl Socket {
                 bump(&mut peer.counters.refused_datagrams);
             }
         }
-        self.apply_events(cx, link, &received);
+        self.apply_events(cx, link, &received, datagram);
         received.clear();
         self.peers.received = received;
     }
 
-    /// Applies the events of a session.
-    fn apply_events(&mut self, cx: &mut Context<'_>, link: LinkId, received: &Received) {
+    /// Applies the events of a session. `datagram` is the datagram with which they came, if any.
+    fn apply_events(
+        &mut self,
+        cx: &mut Context<'_>,
+        link: LinkId,
+        received: &Received,
+        datagram: &[u8],
+    ) {
         for event in &received.events {
             cx.charge(cost::CHAIN_NS);
             match event {
@@ -100,13 +107,11 @@ impl Socket {
                     self.peers.announce_all(link);
                 }
                 PeerEvent::Down(why) => self.lose_session(cx, link, *why),
-                PeerEvent::Message(ADDRESSES, at) => {
-                    let message = received.bytes.get(at.clone()).unwrap_or(&[]);
-                    self.peers.take_address(link, message);
+                PeerEvent::Message(ADDRESSES, message) => {
+                    self.peers.take_address(link, message.read(datagram));
                 }
-                PeerEvent::Message(channel, at) => {
-                    let message = received.bytes.get(at.clone()).unwrap_or(&[]);
-                    self.process_message(cx, link, *channel, message);
+                PeerEvent::Message(channel, message) => {
+                    self.process_message(cx, link, *channel, message.read(datagram));
                 }
                 PeerEvent::Ended(channel) => self.end_channel(cx, link, *channel),
             }
@@ -115,6 +120,7 @@ impl Socket {
 
     /// Ends all connections and claims of a peer whose session ended.
     fn lose_session(&mut self, cx: &mut Context<'_>, link: LinkId, why: DownReason) {
+        self.flush_processes(cx);
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let conns = std::mem::take(&mut peer.conns);
         peer.cids = 0;
@@ -188,7 +194,7 @@ impl Socket {
             // A probe leaves lost bytes to send and no deadline.
             let is_due = was_due || peer.is_dormant || is_due(&peer.session);
             self.peers.has_work |= is_due && peer.may_send(has_cids);
-            self.apply_events(cx, link, &received);
+            self.apply_events(cx, link, &received, &[]);
             received.clear();
             self.peers.received = received;
         }
@@ -256,7 +262,7 @@ impl Socket {
                 self.peers.has_work = true;
             }
         }
-        self.apply_events(cx, link, &received);
+        self.apply_events(cx, link, &received, &[]);
         received.clear();
         self.peers.received = received;
     }

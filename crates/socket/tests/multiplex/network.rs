@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
+use causeway_socket::multiplex::{MessageBytes, PeerEvent, PeerSession, Received};
 
 /// A generator of numbers from a seed.
 pub struct Dice(u64);
@@ -44,6 +44,8 @@ pub struct World {
     pub faults: Faults,
     pub hosts: [PeerSession; 2],
     pub events: [Vec<(PeerEvent, Vec<u8>)>; 2],
+    /// The output of each host's session, used again and again.
+    received: [Received; 2],
     /// Arrival, host and bytes of datagrams under way.
     wire: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     count: u64,
@@ -61,6 +63,7 @@ impl World {
             faults,
             hosts,
             events: [Vec::new(), Vec::new()],
+            received: Default::default(),
             wire: BTreeMap::new(),
             count: 0,
             longest: 1200,
@@ -88,14 +91,19 @@ impl World {
         }
     }
 
-    fn collect(&mut self, host: usize, received: Received) {
-        for event in received.events {
-            let bytes = match &event {
-                PeerEvent::Message(_, at) => received.bytes[at.clone()].to_vec(),
-                _ => Vec::new(),
-            };
-            self.events[host].push((event, bytes));
+    /// Takes the events of a host; messages without the bytes, which are beside.
+    fn collect(&mut self, host: usize, mut received: Received, datagram: &[u8]) {
+        for event in &received.events {
+            self.events[host].push(match event {
+                PeerEvent::Message(channel, message) => {
+                    let place = PeerEvent::Message(*channel, MessageBytes::InDatagram(0..0));
+                    (place, message.read(datagram).to_vec())
+                }
+                other => (other.clone(), Vec::new()),
+            });
         }
+        received.clear();
+        self.received[host] = received;
     }
 
     fn send(&mut self) {
@@ -119,20 +127,20 @@ impl World {
         let Some(next) = deadlines.chain(arrival).min() else { return false };
         self.now = self.now.max(next);
         for host in 0..2 {
-            let mut received = Received::default();
+            let mut received = std::mem::take(&mut self.received[host]);
             let (now, dice) = (self.now, &mut self.dice);
             self.hosts[host].tick(now, &mut || dice.next() as u32, &mut received);
-            self.collect(host, received);
+            self.collect(host, received, &[]);
         }
         while let Some(entry) = self.wire.first_entry()
             && entry.key().0 <= self.now
         {
             let (host, bytes) = entry.remove();
-            let mut received = Received::default();
+            let mut received = std::mem::take(&mut self.received[host]);
             let (now, dice) = (self.now, &mut self.dice);
             let _ =
                 self.hosts[host].receive(now, &bytes, &mut || dice.next() as u32, &mut received);
-            self.collect(host, received);
+            self.collect(host, received, &bytes);
         }
         true
     }
