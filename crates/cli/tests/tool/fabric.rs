@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::common::{ControlSocket, serve};
+use crate::common::{ControlSocket, send, serve};
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
 
@@ -118,6 +118,32 @@ fn cli_conflicts_are_refused_and_deleted_objects_are_gone() {
     host.run("port del a-net");
     assert!(!host.control.socket.with_file_name("a-net.sock").exists());
     host.run("port add d --kind net --group blue --mac 52:54:00:00:00:01");
+}
+
+#[test]
+fn rule_list_shows_rules_of_the_site_and_their_deletion_names_the_remedy() {
+    let host = Host::start();
+    host.run("rule add accept --to blue/4:22");
+    let shut = serde_json::json!({ "action": "reject", "to": "blue/*:22" });
+    let report = serde_json::json!({
+        "site": "lab", "host": "h1", "instance": 1, "begin": true, "end": true,
+        "has_policies": true, "policies": [{ "group": "blue", "rules": [shut] }],
+        "tunnel": { "local": "127.0.0.1:9", "private_key": "/nonexistent", "idle": 0 },
+        "hosts": [], "addresses": [], "status": { "connected": true },
+    });
+    let (status, reply) =
+        send(&host.control.socket, "POST", "/v1/cluster/remote", &report.to_string());
+    assert_eq!(status, 200, "{reply}");
+    let list = host.run("rule list");
+    let rows: Vec<Vec<&str>> = list.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(rows[1], ["blue:0", "reject", "*/*:*", "blue/*:22", "0", "cluster"], "{list}");
+    assert_eq!(rows[2], ["0", "accept", "*/*:*", "blue/4:22", "0", "host"], "{list}");
+    let (status, text) = host.output("rule del blue:0");
+    assert!(status == 1 && text.contains("causeway cluster group set blue"), "{status} {text}");
+    let (status, text) = host.output("rule del blue:7");
+    assert_eq!(status, 3, "{text}");
+    host.run("rule del 0");
+    assert_eq!(host.run("rule list").lines().count(), 2);
 }
 
 #[test]
