@@ -15,7 +15,9 @@
 
 use std::net::Ipv6Addr;
 
-use causeway_model::{AddressKind, CID_GUEST_MIN, ClusterAddress, Mac, Name};
+use causeway_model::{
+    AddressKind, CID_GUEST_MIN, ClusterAddress, Mac, Name, is_claimable_nic_name,
+};
 
 use crate::limits::{HOST_BYTES_MAX, KEY_BYTES_MAX, TOKEN_ID_LEN};
 
@@ -138,7 +140,7 @@ pub fn is_canonical(kind: AddressKind, text: &str) -> bool {
             let mac = text.parse::<Mac>().ok();
             mac.is_some_and(|mac| mac.is_unicast() && mac.to_string() == text)
         }
-        AddressKind::Nic => text.parse::<Name>().is_ok(),
+        AddressKind::Nic => is_claimable_nic_name(text),
         AddressKind::Gid => text.parse::<Ipv6Addr>().is_ok_and(|gid| gid.to_string() == text),
     }
 }
@@ -160,6 +162,7 @@ mod tests {
             "/causeway/v1/lab/mac/blue/52:54:00:00:00:01",
             "/causeway/v1/lab/cid/blue/3",
             "/causeway/v1/lab/nic/blue/node0",
+            "/causeway/v1/lab/nic/blue/host-a:mx0",
             "/causeway/v1/lab/gid/blue/fe80::1",
         ] {
             let key = RecordKey::parse(&site(), text.as_bytes()).unwrap();
@@ -196,6 +199,9 @@ mod tests {
             "/causeway/v1/lab/cid/blue/03",
             "/causeway/v1/lab/cid/blue/4294967295",
             "/causeway/v1/lab/gid/blue/FE80::1",
+            "/causeway/v1/lab/nic/blue/",
+            "/causeway/v1/lab/nic/blue/a b",
+            "/causeway/v1/lab/nic/blue/a/b",
             "/causeway/v1/lab/what/blue/1",
             &long,
         ] {

@@ -28,8 +28,8 @@ use causeway_cluster::record::VERSION;
 use causeway_cluster::sign::Signature;
 use causeway_cluster::{Claimer, HostRecord, KeyEvent, RecordKey, Replica, SigningKey, key};
 use causeway_model::{
-    ClusterAddress, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate,
-    Name,
+    AddressKind, ClusterAddress, ClusterLocal, ClusterLocalQuery, ClusterStatus, ClusterTunnel,
+    ClusterUpdate, Name,
 };
 
 use crate::client::{Etcd, EtcdError, RangeState, WatchMessage, WriteOutcome};
@@ -593,10 +593,18 @@ impl Process {
         let at = self.claimer.lost().next()?;
         let host = &self.replica.claim(at)?.host;
         let ClusterAddress { kind, group, address } = at;
-        Some(format!(
-            "host {host} claims {kind} {address} of group {group} with a newer epoch, and a guest \
-             with this address runs here: other hosts reach the guest of {host}; stop one of them"
-        ))
+        Some(match kind {
+            AddressKind::Nic => format!(
+                "host {host} claims the NIC name {address} of group {group} with a newer epoch, and \
+                 a NIC of this host has the name: processes may reach the wrong NIC; give one of \
+                 the two another hostname"
+            ),
+            AddressKind::Mac | AddressKind::Cid | AddressKind::Gid => format!(
+                "host {host} claims {kind} {address} of group {group} with a newer epoch, and a \
+                 guest with this address runs here: other hosts reach the guest of {host}; stop \
+                 one of them"
+            ),
+        })
     }
 
     fn status(&self) -> ClusterStatus {

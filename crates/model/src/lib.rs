@@ -122,4 +122,5 @@ pub use view::{
     PairView, PeerView, PortState, PortStats, PortView, QueueView, RefusalStats, RemoteAddress,
     RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView, TrafficPair,
     TrafficView, TurnBucket, TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
+    is_claimable_nic_name,
 };

@@ -46,6 +46,33 @@ fn cluster_address_of_two_hosts_is_that_of_the_newer_claim() {
 }
 
 #[test]
+fn cluster_nic_name_of_two_hosts_is_alarmed_until_one_nic_is_deleted() {
+    const NIC: &str = r#"{"name":"mx0","group":"blue","kind":"mx","hostname":"node:0"}"#;
+    let server = EtcdServer::start();
+    server.verb(&["init", "--group", "blue=7"]);
+    let port = udp_port();
+    let [a, b, c] = [1, 2, 3].map(|number| Host::start(number, &server, port));
+    let is_at = |all: &Value, host: &str| {
+        let all = all.as_array().into_iter().flatten();
+        let mut nics = all.filter(|known| known["kind"] == "nic");
+        nics.any(|known| known["address"] == "node:0" && known["host"] == host)
+    };
+    a.post("/v1/ports", NIC);
+    // Slashes separate in keys, so this name is not claimed, and disturbs no other.
+    a.post("/v1/ports", r#"{"name":"mx1","group":"blue","kind":"mx","hostname":"node/1"}"#);
+    c.await_view("/v1/cluster/addresses", |all| is_at(all, "h1"));
+    b.post("/v1/ports", NIC);
+    c.await_view("/v1/cluster/addresses", |all| is_at(all, "h2"));
+    a.await_view("/v1/cluster", |view| alarm(view).contains("h2 claims the NIC name node:0"));
+    assert_eq!(b.change("DELETE", "/v1/ports/mx0", "").0, 204);
+    c.await_view("/v1/cluster/addresses", |all| is_at(all, "h1"));
+    a.await_view("/v1/cluster", |view| alarm(view).is_empty());
+    let known = c.get("/v1/cluster/addresses");
+    let nics = known.as_array().into_iter().flatten().filter(|known| known["kind"] == "nic");
+    assert_eq!(nics.count(), 1, "{known}");
+}
+
+#[test]
 fn cluster_host_that_uses_the_name_of_another_is_alarmed_and_changes_nothing() {
     let server = EtcdServer::start();
     server.verb(&["init", "--group", "blue=7"]);

@@ -5,7 +5,9 @@
 //! host and group that both sides share, with the key of the host's record, and passes addresses to
 //! the shards that follow them ([`super::verified`]), before those that tunnels report. Policies of
 //! the site about groups go to the fabric ([`super::policies`]). The process reads the addresses
-//! that this host has ([`Local`]): Ethernet addresses and CIDs.
+//! that this host has ([`Local`]): Ethernet addresses, CIDs and names of MX NICs. Names of NICs are
+//! claimed so that the site knows each NIC's host and detects a name that two NICs have; no shard
+//! follows them.
 //!
 //! Without reports, after the end of the process or of etcd, links, addresses and policies stay as
 //! they are: only an update removes them. A link that cannot be opened stays down and is retried.
@@ -32,8 +34,9 @@ use causeway_model::limits::{
 use causeway_model::{
     AddressKind, ClusterAddress, ClusterGroup, ClusterHost, ClusterHostView, ClusterLocal,
     ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate, ClusterView, CommandError,
-    LinkKind, LinkSpec, LocalAddress, Name, NounCall, NounDefinition, NounError, NounResult,
-    PublicKeyText, RemoteAddress, RequestDispatch, TrafficClass, TunnelSpec, metric_default,
+    LinkKind, LinkSpec, LocalAddress, MxSpec, Name, NounCall, NounDefinition, NounError,
+    NounResult, PublicKeyText, RemoteAddress, RequestDispatch, TrafficClass, TunnelSpec,
+    is_claimable_nic_name, metric_default,
 };
 
 use super::control::LinkController;
@@ -214,6 +217,15 @@ impl Cluster {
             for mac in control.ask(&shard, ReadAddresses(self.changes.clone()))? {
                 let at = at(AddressKind::Mac, mac.to_string());
                 let since = self.local.get(&at).copied().unwrap_or(now);
+                local.insert(at, since);
+            }
+        }
+        for spec in control.ports().filter(|spec| spec.group == *group) {
+            if let Some(mx) = spec.kind.get::<MxSpec>()
+                && is_claimable_nic_name(&mx.hostname)
+            {
+                let at = at(AddressKind::Nic, mx.hostname);
+                let since = self.local.get(&at).copied().unwrap_or_else(wall_ns);
                 local.insert(at, since);
             }
         }

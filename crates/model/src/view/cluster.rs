@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::LINK_IDLE_SECONDS;
-use crate::{Mac, Name, PublicKeyText, SitePolicy};
+use crate::{Mac, MxSpec, Name, PublicKeyText, SitePolicy};
 
 /// A kind of addresses of which each has one owner in a group of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,6 +46,12 @@ impl AddressKind {
             Self::Gid => "gid",
         }
     }
+}
+
+/// Returns whether the hostname of an MX NIC can be the address of a claim. A name with a slash cannot:
+/// in the keys of the directory, slashes separate.
+pub fn is_claimable_nic_name(text: &str) -> bool {
+    MxSpec::check_hostname(text).is_ok() && !text.contains('/')
 }
 
 impl fmt::Display for AddressKind {

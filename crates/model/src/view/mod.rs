@@ -25,7 +25,7 @@ mod tests;
 pub use cluster::{
     AddressKind, ClusterAddress, ClusterGroup, ClusterHost, ClusterHostView, ClusterLocal,
     ClusterLocalQuery, ClusterStatus, ClusterTunnel, ClusterUpdate, ClusterView, LocalAddress,
-    RemoteAddress,
+    RemoteAddress, is_claimable_nic_name,
 };
 pub use connection::{ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView};
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
