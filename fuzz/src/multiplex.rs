@@ -46,7 +46,7 @@ impl Stage {
         let _ = hosts[host].receive(*now, datagram, &mut next, &mut received);
         for event in &received.events {
             if let PeerEvent::Message(_, message) = event {
-                let len = message.read(datagram).len();
+                let len = received.read(message, datagram).len();
                 assert!((MESSAGE_LEN..=MESSAGE_BYTES_MAX).contains(&len));
             }
         }

@@ -1,7 +1,8 @@
 //! The claims of this host: which records of its own it writes.
 //!
-//! [`Claimer::observe`] takes the addresses of guests that run here, [`Claimer::writes`] returns
-//! the writes that are due. Each is a transaction: it has its effect only if the key still has the
+//! [`Claimer::observe`] takes the addresses of guests that run here, and the names of NICs, which
+//! count as guests that run while their ports exist; [`Claimer::writes`] returns the writes that are
+//! due. Each is a transaction: it has its effect only if the key still has the
 //! expected revision. The caller (the main thread of `causeway-directory`) executes them, passes
 //! the outcome to the replica, and asks again.
 //!
@@ -108,7 +109,7 @@ pub struct Claimer {
 }
 
 impl Claimer {
-    /// Takes all addresses of guests that run here; an address that is not among them is away.
+    /// Takes all addresses of guests and NICs that are here; an address that is not among them is away.
     /// Accepted claims of this host for other addresses count as away too.
     pub fn observe(&mut self, local: &[LocalAddress], replica: &Replica, wall: u64) {
         let here: BTreeSet<&ClusterAddress> = local.iter().map(|local| &local.at).collect();

@@ -5,7 +5,7 @@
 //! | `host/HOST` | [`HostRecord`](crate::record::HostRecord), leased |
 //! | `evicted/HOST` | [`EvictionRecord`](crate::record::EvictionRecord) |
 //! | `group/GROUP` | [`GroupRecord`](crate::record::GroupRecord) |
-//! | `cid/GROUP/CID`, `mac/GROUP/MAC`, `nic/GROUP/NAME`, `gid/GROUP/GID` | [`ClaimRecord`](crate::record::ClaimRecord) |
+//! | `cid/GROUP/CID`, `mac/GROUP/MAC`, `nic/GROUP/HOSTNAME`, `gid/GROUP/GID` | [`ClaimRecord`](crate::record::ClaimRecord) |
 //! | `site`, `token/ID`, `joins` | [`crate::token`]: read and written by operators' verbs only |
 //!
 //! A key has one form only: an address that is not in the canonical form is refused, so that one

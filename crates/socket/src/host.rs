@@ -112,8 +112,8 @@ pub struct HostEnd {
     pub(crate) owner: Option<PortId>,
     /// Stream or messages.
     kind: Type,
-    /// Bytes for which the process has no room, bounded by the advertised credit. Each message
-    /// follows its length in four bytes.
+    /// Bytes for which the process has no room, and bytes of a peer that are not sent yet; bounded by
+    /// the advertised credit. Each message follows its length in four bytes.
     pub(crate) out: VecDeque<u8>,
     /// Fragments of an incomplete message.
     pub(crate) partial: Vec<u8>,

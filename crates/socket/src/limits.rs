@@ -210,7 +210,7 @@ pub const SOCKET_LINKS_MAX: usize = 1024;
 pub const DORMANT_HELLO_NS: u64 = 600_000_000_000;
 /// Reads from a process for a peer before others are served. The rest waits for the next tick.
 pub const PROCESS_READS_PER_TURN: usize = 16;
-/// The same in bytes; 64 KiB.
+/// Bytes that are read from a process for a peer before others are served; 64 KiB.
 pub const PROCESS_BYTES_PER_TURN: usize = 64 << 10;
 /// Datagrams to a peer in a turn. The rest waits for the next turn.
 pub const DATAGRAMS_PER_TURN: usize = 256;

@@ -61,7 +61,7 @@ Examples:
   causeway cluster hosts
   causeway cluster hosts -o json")]
     Hosts,
-    /// List the addresses of guests on other hosts, with the host of each
+    /// List the addresses of guests and NICs on other hosts, with the host of each
     #[command(after_help = "\
 Examples:
   causeway cluster addresses

@@ -25,11 +25,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use causeway_fabric::carrier::{CARRIES_SOCKETS, FORWARDS_FRAMES, LinkId, ReadAddresses, ReadCids};
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::commands::cluster::{
-    Addresses, Hosts, Local, Policies, Remote, RestorePolicies, Show,
+    Addresses, Hosts, Local, LocalChanges, Policies, Remote, RestorePolicies, Show,
 };
 use causeway_model::limits::{
-    CLUSTER_ADDRESSES_MAX, CLUSTER_HOSTS_MAX, CLUSTER_LOOK_MS, CLUSTER_REPORT_SECONDS_MAX,
-    CLUSTER_UPDATE_MAX, CLUSTER_WAIT_MS_MAX,
+    CLUSTER_ADDRESSES_MAX, CLUSTER_HOSTS_MAX, CLUSTER_LOOK_MS, CLUSTER_READ_MS,
+    CLUSTER_REPORT_SECONDS_MAX, CLUSTER_UPDATE_MAX, CLUSTER_WAIT_MS_MAX,
 };
 use causeway_model::{
     AddressKind, ClusterAddress, ClusterGroup, ClusterHost, ClusterHostView, ClusterLocal,
@@ -69,13 +69,21 @@ fn local(call: &NounCall<'_>) -> NounResult {
     let query: ClusterLocalQuery = call.body()?;
     let wait = Duration::from_millis(query.wait_ms.min(CLUSTER_WAIT_MS_MAX));
     let begun = Instant::now();
+    let changes = call.ask(LocalChanges)?;
     loop {
+        let (count, read) = (changes.load(Ordering::Acquire), Instant::now());
         let now = call.ask(Local { private_key: query.private_key.clone() })?;
         let is_known = query.version == Some(now.version) && query.daemon == Some(now.daemon);
         if !is_known || begun.elapsed() >= wait {
             return call.show(Local { private_key: query.private_key });
         }
-        std::thread::sleep(Duration::from_millis(CLUSTER_LOOK_MS));
+        // A reading takes the lock of the registry, a look does not.
+        while changes.load(Ordering::Acquire) == count
+            && read.elapsed() < Duration::from_millis(CLUSTER_READ_MS)
+            && begun.elapsed() < wait
+        {
+            std::thread::sleep(Duration::from_millis(CLUSTER_LOOK_MS));
+        }
     }
 }
 
@@ -440,6 +448,7 @@ impl LinkController {
             })
             .on(|Policies| Ok(policies::list(control)))
             .on(|RestorePolicies(all)| policies::restore(control, all))
+            .on(|LocalChanges| Ok(self.cluster.changes.clone()))
             .on(|Local { private_key }| self.local(control, private_key))
             .on(|Remote(update)| self.remote(control, &update))
     }

@@ -1,16 +1,18 @@
 //! A peer that breaks the rules of sockets between hosts harms only itself.
 
+use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::hosts::{Host, PATIENCE, spec, wait_up};
+use crate::processes::{add_port, connect, read_line};
 use crate::sockets::{join, pattern, port, sockets, transfer};
 use causeway_attach::native::{SocketError, Sockets};
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
 use causeway_wire::multiplex::{ADDRESSES, Address, Opening, PACKET_LEN, SocketMessage};
-use causeway_wire::vsock::{Header, Op, Type};
+use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, Type};
 
 const VNI: u32 = 7;
 /// Datagrams that a peer receives in a turn at most.
@@ -114,7 +116,8 @@ impl Peer {
                 if let PeerEvent::Message(channel, bytes) = event
                     && *channel != ADDRESSES
                 {
-                    let (message, _) = SocketMessage::parse(bytes.read(datagram)).unwrap();
+                    let (message, _) =
+                        SocketMessage::parse(received.read(bytes, datagram)).unwrap();
                     self.heard.push((*channel, message));
                 }
             }
@@ -432,4 +435,57 @@ fn hostile_peer_that_claims_a_cid_of_the_future_gives_way_to_a_later_claim() {
         connect.join().unwrap()
     });
     assert!(matches!(refused, Err(SocketError::Reset)), "{refused:?}");
+}
+
+/// A datagram may have data of a connection and its end. The daemon sends processes the data of
+/// several datagrams together.
+#[test]
+fn vsock_process_receives_the_data_before_any_end_of_its_connection() {
+    let host = Host::with_sockets();
+    add_port(&host);
+    let mut peer = Peer::of(&host, 63, 64, 21632);
+    peer.session.send(ADDRESSES, 0, [&Address { is_here: true, cid: 9, epoch: 5 }.emit(), &[]]);
+    peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
+    let text = pattern(5, 20_000);
+    for end in ["shutdown", "reset", "channel", "breach"] {
+        peer.heard.clear();
+        let mut process = connect(&host, "CONNECT 9:7\n");
+        // Messages of the last connection may still arrive.
+        let requested = |peer: &Peer| {
+            let mut heard = peer.heard.iter();
+            heard.find(|(_, message)| u16::from(message.op) == Op::Request.raw()).copied()
+        };
+        peer.until(|peer| requested(peer).is_some());
+        let (channel, _) = requested(&peer).unwrap();
+        peer.send(channel, Op::Response, &[]);
+        peer.turn();
+        let line = read_line(&mut process);
+        assert!(line.starts_with("OK "), "{end}: {line}");
+        text.chunks(3000).for_each(|part| peer.send(channel, Op::Data, part));
+        match end {
+            "shutdown" => {
+                let (op, flags) = (Op::Shutdown.raw() as u8, SHUTDOWN_BOTH as u8);
+                let message = SocketMessage { op, flags, buf_alloc: 1 << 18, fwd_cnt: 0 };
+                peer.session.send(channel, 0, [&message.emit(), &[]]);
+            }
+            "reset" => peer.send(channel, Op::Reset, &[]),
+            "channel" => peer.session.end(channel),
+            // The connection is open.
+            _ => peer.send(channel, Op::Response, &[]),
+        }
+        process.set_nonblocking(true).unwrap();
+        let (mut got, mut room) = (Vec::<u8>::new(), [0; 4096]);
+        peer.until(|_| {
+            loop {
+                match process.read(&mut room) {
+                    Ok(0) => break true,
+                    Ok(count) => got.extend(&room[..count]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                    Err(error) => panic!("{end}: {error}"),
+                }
+            }
+        });
+        assert_eq!(got.len(), text.len(), "{end}");
+        assert!(got == text, "{end}");
+    }
 }

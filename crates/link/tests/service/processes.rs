@@ -14,6 +14,32 @@ use causeway_model::{
 use causeway_model::{RuleAction, RuleSpec};
 use causeway_wire::vsock::Type;
 
+/// Adds a port for processes, with CID 5.
+pub fn add_port(host: &Host) {
+    host.call(Command::PortAdd(PortSpec {
+        name: name("apps"),
+        group: name("red"),
+        socket: host.path("apps"),
+        access: Default::default(),
+        memory_max: None,
+        kind: PortKind::of(VsockSpec {
+            cid: 5,
+            guest_cid: None,
+            host_socket: Some(host.path("apps.host")),
+            processes: true,
+        }),
+    }));
+}
+
+/// Connects to the port for processes as a process does.
+pub fn connect(host: &Host, line: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(host.path("apps.host")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(line.as_bytes()).unwrap();
+    stream
+}
+
 /// Two linked hosts: processes of the first have CID 5, the second has a guest with CID 4.
 struct Rig {
     guest: Sockets,
@@ -24,19 +50,7 @@ impl Rig {
     fn new(port: u16) -> Self {
         let hosts = [Host::with_sockets(), Host::with_sockets()];
         let [left, right] = &hosts;
-        left.call(Command::PortAdd(PortSpec {
-            name: name("apps"),
-            group: name("red"),
-            socket: left.path("apps"),
-            access: Default::default(),
-            memory_max: None,
-            kind: PortKind::of(VsockSpec {
-                cid: 5,
-                guest_cid: None,
-                host_socket: Some(left.path("apps.host")),
-                processes: true,
-            }),
-        }));
+        add_port(left);
         let guest = sockets(right, 4);
         link(left, 45, 46, port);
         link(right, 46, 45, port);
@@ -48,11 +62,7 @@ impl Rig {
 
     /// Connects as a process does.
     fn connect(&self, line: &str) -> UnixStream {
-        let mut stream = UnixStream::connect(self.hosts[0].path("apps.host")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(line.as_bytes()).unwrap();
-        stream
+        connect(&self.hosts[0], line)
     }
 
     /// Connects to a listener of the guest.
@@ -106,7 +116,8 @@ impl Rig {
     }
 }
 
-fn read_line(stream: &mut UnixStream) -> String {
+/// Reads a line.
+pub fn read_line(stream: &mut UnixStream) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while !line.ends_with(b"\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
         line.push(byte[0]);

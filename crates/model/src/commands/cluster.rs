@@ -9,6 +9,8 @@
 //! beyond is refused.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::view::{ClusterHostView, ClusterLocal, ClusterUpdate, ClusterView, RemoteAddress};
 use crate::{SitePolicy, TypedRequest};
@@ -23,6 +25,15 @@ pub struct Local {
 
 impl TypedRequest for Local {
     type Answer = ClusterLocal;
+}
+
+/// Returns the counter to which shards add 1 after each change of the addresses of this host: a reader
+/// that waits for changes need not repeat [`Local`].
+#[derive(Debug)]
+pub struct LocalChanges;
+
+impl TypedRequest for LocalChanges {
+    type Answer = Arc<AtomicU64>;
 }
 
 /// Takes hosts and addresses of the site, and opens and closes links accordingly. Refused while

@@ -83,14 +83,14 @@ impl ClusterAddress {
     }
 }
 
-/// An address of a guest that runs on this host.
+/// An address of a guest that runs on this host, or of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalAddress {
     /// The address.
     #[serde(flatten)]
     pub at: ClusterAddress,
     /// Time of day at which the address appeared here, in ns since 1970: of a CID, when its guest
-    /// attached; of an Ethernet address, when the daemon found it.
+    /// attached; of an Ethernet address or a NIC, when the daemon found it.
     pub since: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct ClusterLocal {
     pub key: PublicKeyText,
     /// The groups of the daemon.
     pub groups: Vec<Name>,
-    /// Addresses of guests that run.
+    /// Addresses of guests that run, and names of NICs.
     pub addresses: Vec<LocalAddress>,
 }
 

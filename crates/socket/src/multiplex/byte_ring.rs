@@ -132,9 +132,21 @@ mod tests {
     #[test]
     fn multiplex_ring_is_unchanged_by_a_fill_that_fails() {
         let mut ring = ByteRing::default();
-        ring.push(b"abc");
-        assert_eq!(ring.push_with(500, |_| Err(7)), Err(7));
-        assert_eq!((ring.len(), ring.slices(0, 9)), (3, (&b"abc"[..], &b""[..])));
+        ring.push(&[1; 60]);
+        ring.remove_first(50);
+        // The free memory of 64 bytes has two parts: 4 bytes, and 50.
+        for failing in [0, 1] {
+            let mut calls = 0;
+            let filled = ring.push_with(20, |into| {
+                into.fill(9);
+                calls += 1;
+                if calls > failing { Err(calls) } else { Ok(()) }
+            });
+            assert_eq!(filled, Err(failing + 1));
+            assert_eq!((ring.len(), ring.slices(0, 99)), (10, (&[1; 10][..], &[][..])));
+        }
+        ring.push(&[2; 20]);
+        assert_eq!(ring.slices(10, 30), (&[2; 4][..], &[2; 16][..]));
     }
 
     proptest! {

@@ -1,9 +1,11 @@
 //! The results of a session: events, the bytes of messages, and refusals.
 //!
 //! [`super::PeerSession`] appends events to [`Received`] in the thread of the shard; `socket::remote`
-//! processes and clears them after each call. A message that one datagram carries whole stays there;
-//! others are copied once, into memory that [`Received`] takes back. Nothing here is limited: a
-//! datagram has at most 64 KiB, and each message of it is one event.
+//! processes and clears them after each call. A message that arrives in order and whole stays in its
+//! datagram, and one that waited whole behind a gap stays in the memory in which it waited. A message
+//! that crosses in several pieces is copied together, in memory that [`Received`] keeps for the next
+//! one. The number of events is not limited here: a datagram has at most 64 KiB, and the bytes behind
+//! gaps that it may release have 8 MiB.
 
 use std::ops::Range;
 
@@ -35,24 +37,15 @@ pub enum DownReason {
     Exhausted,
 }
 
-/// The bytes of a message.
+/// The bytes of a message ([`Received::read`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageBytes {
     /// This range of the datagram that was passed to the session.
     InDatagram(Range<usize>),
+    /// This range of a piece that had waited, by the number of the piece.
+    InHeldPiece(usize, Range<usize>),
     /// These bytes, behind the length of the message.
-    Kept(Vec<u8>),
-}
-
-impl MessageBytes {
-    /// Returns the bytes. `datagram` is the datagram with which the event came.
-    pub fn read<'a>(&'a self, datagram: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::InDatagram(at) => datagram.get(at.clone()),
-            Self::Kept(bytes) => bytes.get(LENGTH_LEN..),
-        }
-        .unwrap_or(&[])
-    }
+    Collected(Vec<u8>),
 }
 
 /// An event of a session.
@@ -73,21 +66,45 @@ pub enum PeerEvent {
 pub struct Received {
     /// Events in order.
     pub events: Vec<PeerEvent>,
-    /// Memory of earlier messages, for the next ones.
-    pub(super) spares: Vec<Vec<u8>>,
+    /// Memory of messages.
+    pub(super) memory: MessageMemory,
+}
+
+/// Memory of messages that are not in a datagram.
+#[derive(Debug, Default)]
+pub struct MessageMemory {
+    /// Pieces that had waited and were passed on.
+    pub held: Vec<Vec<u8>>,
+    /// Memory of earlier messages that crossed in several pieces, for the next ones.
+    pub spares: Vec<Vec<u8>>,
 }
 
 impl Received {
+    /// Returns the bytes of a message of [`Self::events`]. `datagram` is the datagram that was passed to
+    /// the session; a time that was passed has none.
+    pub fn read<'a>(&'a self, message: &'a MessageBytes, datagram: &'a [u8]) -> &'a [u8] {
+        match message {
+            MessageBytes::InDatagram(at) => datagram.get(at.clone()),
+            MessageBytes::InHeldPiece(piece, at) => {
+                self.memory.held.get(*piece).and_then(|piece| piece.get(at.clone()))
+            }
+            MessageBytes::Collected(bytes) => bytes.get(LENGTH_LEN..),
+        }
+        .unwrap_or(&[])
+    }
+
     /// Removes all events; keeps allocations of ordinary size.
     pub fn clear(&mut self) {
         for event in self.events.drain(..) {
-            if let PeerEvent::Message(_, MessageBytes::Kept(bytes)) = event
-                && self.spares.len() < MESSAGES_KEPT
+            if let PeerEvent::Message(_, MessageBytes::Collected(bytes)) = event
+                && self.memory.spares.len() < MESSAGES_KEPT
                 && bytes.capacity() <= MESSAGE_BYTES_MAX.saturating_mul(2)
             {
-                self.spares.push(bytes);
+                self.memory.spares.push(bytes);
             }
         }
+        self.memory.held.clear();
+        self.memory.held.shrink_to(EVENTS_KEPT);
         self.events.shrink_to(EVENTS_KEPT);
     }
 }

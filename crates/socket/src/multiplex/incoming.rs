@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use causeway_wire::multiplex::{LENGTH_LEN, MESSAGE_LEN};
 
-use super::event::MessageBytes;
+use super::event::{MessageBytes, MessageMemory};
 use crate::limits::{CHANNEL_WINDOW_BYTES, MESSAGE_BYTES_MAX};
 
 /// Why bytes were not taken.
@@ -65,9 +65,9 @@ impl Incoming {
         self.end == Some(self.next)
     }
 
-    /// Takes a piece, and passes each whole message to `emit`. Messages that are not in the piece
-    /// alone are copied into memory of `spares`. Returns the bytes that are held behind gaps more
-    /// than before, or fewer if negative; at most `room` more.
+    /// Takes a piece, and passes each whole message to `emit`, with its bytes in the datagram or in
+    /// `memory`. Returns the bytes that are held behind gaps more than before, or fewer if negative;
+    /// at most `room` more.
     ///
     /// # Errors
     /// [`Fault`]; of a message that is too long, earlier messages have passed.
@@ -75,7 +75,7 @@ impl Incoming {
         &mut self,
         piece: ReceivedPiece<'_>,
         room: usize,
-        spares: &mut Vec<Vec<u8>>,
+        memory: &mut MessageMemory,
         mut emit: impl FnMut(MessageBytes),
     ) -> Result<isize, Fault> {
         let ReceivedPiece { offset, bytes, at, last } = piece;
@@ -95,8 +95,12 @@ impl Incoming {
             self.end = Some(end);
         }
         let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let at = at.saturating_add(known);
-        self.pass(bytes.get(known..).unwrap_or(&[]), Some(at), spares, &mut emit)?;
+        let fresh = bytes.get(known..).unwrap_or(&[]);
+        let in_datagram = |from: usize, to: usize| {
+            let start = at.saturating_add(known);
+            MessageBytes::InDatagram(start.saturating_add(from)..start.saturating_add(to))
+        };
+        self.pass(fresh, &mut memory.spares, in_datagram, &mut emit)?;
         let mut freed = 0_isize;
         while let Some(entry) = self.pieces.first_entry()
             && *entry.key() <= self.next
@@ -104,7 +108,15 @@ impl Incoming {
             let (offset, held) = entry.remove_entry();
             freed = freed.saturating_add_unsigned(held.len().saturating_add(PIECE_COST));
             let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
-            self.pass(held.get(known..).unwrap_or(&[]), None, spares, &mut emit)?;
+            let fresh = held.get(known..).unwrap_or(&[]);
+            let number = memory.held.len();
+            let in_piece = |from: usize, to: usize| {
+                let at = known.saturating_add(from)..known.saturating_add(to);
+                MessageBytes::InHeldPiece(number, at)
+            };
+            let passed = self.pass(fresh, &mut memory.spares, in_piece, &mut emit);
+            memory.held.push(held);
+            passed?;
         }
         Ok(freed.saturating_neg())
     }
@@ -128,48 +140,55 @@ impl Incoming {
         Ok(0_isize.saturating_add_unsigned(more))
     }
 
-    /// Passes bytes that are in order. `at` is their index in the datagram; `None` if they were held.
+    /// Passes bytes that are in order. `place` returns a message that the bytes have whole, from its
+    /// first and behind its last index.
     fn pass(
         &mut self,
-        mut bytes: &[u8],
-        at: Option<usize>,
+        bytes: &[u8],
         spares: &mut Vec<Vec<u8>>,
+        place: impl Fn(usize, usize) -> MessageBytes,
         emit: &mut impl FnMut(MessageBytes),
     ) -> Result<(), Fault> {
         self.next = self.next.saturating_add(bytes.len() as u64);
-        let end = at.map(|at| at.saturating_add(bytes.len()));
-        while !bytes.is_empty() {
+        let mut left = bytes;
+        while !left.is_empty() {
             if self.partial.is_empty()
-                && let Some(end) = end
-                && let Some((length, body)) = bytes.split_first_chunk::<LENGTH_LEN>()
-                && let Some((message, rest)) = body.split_at_checked(length_of(*length)?)
+                && let Some((length, body)) = left.split_first_chunk::<LENGTH_LEN>()
             {
-                let to = end.saturating_sub(rest.len());
-                emit(MessageBytes::InDatagram(to.saturating_sub(message.len())..to));
-                bytes = rest;
-                continue;
-            }
-            if self.partial.capacity() == 0 {
-                self.partial = spares.pop().unwrap_or_default();
-                self.partial.clear();
+                let len = length_of(*length)?;
+                if let Some((_, rest)) = body.split_at_checked(len) {
+                    let to = bytes.len().saturating_sub(rest.len());
+                    emit(place(to.saturating_sub(len), to));
+                    left = rest;
+                    continue;
+                }
+                self.reserve(LENGTH_LEN.saturating_add(len), spares);
             }
             let wanted = match self.partial.first_chunk::<LENGTH_LEN>() {
                 Some(length) => length_of(*length)?.saturating_add(LENGTH_LEN),
                 None => LENGTH_LEN,
             };
-            let missing = wanted.saturating_sub(self.partial.len()).min(bytes.len());
-            let (now, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
-            // One allocation for the whole message.
-            self.partial.reserve_exact(wanted.saturating_sub(self.partial.len()));
+            self.reserve(wanted, spares);
+            let missing = wanted.saturating_sub(self.partial.len()).min(left.len());
+            let (now, rest) = left.split_at_checked(missing).unwrap_or((left, &[]));
             self.partial.extend_from_slice(now);
-            bytes = rest;
+            left = rest;
             if let Some((length, body)) = self.partial.split_first_chunk::<LENGTH_LEN>()
                 && body.len() == length_of(*length)?
             {
-                emit(MessageBytes::Kept(std::mem::take(&mut self.partial)));
+                emit(MessageBytes::Collected(std::mem::take(&mut self.partial)));
             }
         }
         Ok(())
+    }
+
+    /// Provides memory for `len` bytes of a message that crosses in several pieces.
+    fn reserve(&mut self, len: usize, spares: &mut Vec<Vec<u8>>) {
+        if self.partial.capacity() == 0 {
+            self.partial = spares.pop().unwrap_or_default();
+            self.partial.clear();
+        }
+        self.partial.reserve_exact(len.saturating_sub(self.partial.len()));
     }
 }
 
@@ -185,6 +204,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::multiplex::event::{PeerEvent, Received};
 
     const ROOM: usize = usize::MAX / 4;
 
@@ -202,7 +222,7 @@ mod tests {
         room: usize,
     ) -> Result<isize, Fault> {
         let piece = ReceivedPiece { offset, bytes, at: 0, last };
-        incoming.take(piece, room, &mut Vec::new(), |_| {})
+        incoming.take(piece, room, &mut MessageMemory::default(), |_| {})
     }
 
     #[test]
@@ -249,18 +269,20 @@ mod tests {
                 pieces.swap(at, (state >> 33) as usize % (at + 1));
             }
             let (mut incoming, mut got, mut held) = (Incoming::default(), Vec::new(), 0_isize);
-            let (mut spares, mut again) = (Vec::new(), Vec::new());
+            let mut received = Received::default();
             for (from, to) in pieces {
                 let last = to == text.len();
                 // The datagram has bytes before and behind the piece.
                 let datagram = [&[1, 2, 3], &text[from..to], &[4]].concat();
                 let piece = ReceivedPiece { offset: from as u64, bytes: &text[from..to], at: 3, last };
-                let emit = |message: MessageBytes| {
-                    got.push(message.read(&datagram).to_vec());
-                    if let MessageBytes::Kept(bytes) = message { again.push(bytes); }
-                };
-                held += incoming.take(piece, ROOM, &mut spares, emit).unwrap();
-                spares.append(&mut again);
+                let Received { events, memory } = &mut received;
+                let emit = |message| events.push(PeerEvent::Message(0, message));
+                held += incoming.take(piece, ROOM, memory, emit).unwrap();
+                for event in &received.events {
+                    let PeerEvent::Message(_, message) = event else { unreachable!() };
+                    got.push(received.read(message, &datagram).to_vec());
+                }
+                received.clear();
                 prop_assert_eq!(held, cost(&incoming));
             }
             prop_assert_eq!(got, messages);

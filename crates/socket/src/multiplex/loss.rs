@@ -26,7 +26,9 @@ struct SentPacket {
 /// The pieces of a packet, each with its channel. A single piece needs no allocation.
 #[derive(Debug, Default)]
 pub struct PacketSpans {
+    /// The first piece.
     first: Option<(u32, Span)>,
+    /// The pieces after the first, in order.
     others: Vec<(u32, Span)>,
 }
 

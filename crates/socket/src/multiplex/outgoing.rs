@@ -219,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn multiplex_message_whose_bytes_cannot_be_read_is_not_queued() {
+        let mut outgoing = Outgoing::default();
+        push(&mut outgoing, b"ab");
+        assert_eq!(outgoing.push_with([b"len", b"head"], 5, |_| Err(1)), Err(1));
+        push(&mut outgoing, b"cd");
+        let span = outgoing.next(99).unwrap();
+        assert_eq!((text(&outgoing, span), outgoing.len()), (b"abcd".into(), 4));
+    }
+
+    #[test]
     fn multiplex_lost_end_is_sent_again() {
         let mut outgoing = Outgoing::default();
         outgoing.end();

@@ -2,9 +2,10 @@
 //!
 //! The caller passes received datagrams to [`PeerSession::receive`], and takes datagrams to send
 //! from [`PeerSession::transmit`]. [`PeerSession::deadline_ns`] returns when to call
-//! [`PeerSession::tick`]. Events are appended to [`Received`], which the caller clears. The channels of one side have odd numbers and those of the other even numbers:
-//! odd those of the side with the smaller tag. Channel 0 carries addresses, and is open in both
-//! directions while the session lasts. Each number is used once in a session.
+//! [`PeerSession::tick`]. Events are appended to [`Received`], which the caller clears. The channels
+//! of one side have odd numbers and those of the other even numbers: odd those of the side with the
+//! smaller tag. Channel 0 carries addresses, and is open in both directions while the session lasts.
+//! Each number is used once in a session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -694,7 +695,7 @@ impl PeerSession {
         let is_ended = channel.outgoing.is_ended();
         let room = HELD_BYTES_MAX.saturating_sub(self.held);
         let offset = expand(piece.offset, channel.incoming.next()).ok_or(PacketRefusal::Breach)?;
-        let Received { events, spares } = out;
+        let Received { events, memory } = out;
         let emit = |message: MessageBytes| {
             if !is_ended {
                 events.push(PeerEvent::Message(number, message));
@@ -702,7 +703,7 @@ impl PeerSession {
         };
         let at = end.saturating_sub(piece.bytes.len());
         let piece = ReceivedPiece { offset, bytes: piece.bytes, at, last: piece.last };
-        let taken = channel.incoming.take(piece, room, spares, emit);
+        let taken = channel.incoming.take(piece, room, memory, emit);
         let change = taken.map_err(|fault| match fault {
             Fault::NoRoom => PacketRefusal::NoRoom,
             Fault::Breach => PacketRefusal::Breach,

@@ -144,9 +144,11 @@ impl Socket {
     /// Resets the connection of a channel on which the peer sends no more; without a connection,
     /// the channel is closed.
     pub(super) fn end_channel(&mut self, cx: &mut Context<'_>, link: LinkId, channel: u32) {
-        self.flush_processes(cx);
         let Some(peer) = self.peers.peers.get_mut(&link) else { return };
         let conn = peer.conns.get(&channel).copied();
+        if let Some((id, _)) = conn {
+            self.flush_process(cx, id);
+        }
         match conn {
             // A process still takes data that arrived before.
             Some((id, role)) if self.table.get(id).is_some_and(|c| c.side(role).is_gone) => {

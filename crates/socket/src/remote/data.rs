@@ -19,9 +19,9 @@
 //! the channel of the session, and from there into the plaintext of the link's datagram; several
 //! pieces of channels in one datagram are copied once more, but for the last. From the peer, data is
 //! copied from the opened datagram into the guest's buffers; a message that crosses in several
-//! parts, and data for which the guest has no buffers, are copied once more each. A message has 12 bytes besides
-//! its data, a datagram of the session 10, and each part of a message in it 11. Per 64 KiB and MTU of
-//! 1,500 B: 16 messages, 46 datagrams, one acknowledgement for each turn of the receiver.
+//! pieces, and data for which the guest has no buffers, are copied once more each. A message has 12
+//! bytes besides its data, a datagram of the session 10, and each piece in it 11. Per 64 KiB and MTU
+//! of 1,500 B: 16 messages, 46 datagrams, one acknowledgement for each turn of the receiver.
 
 use causeway_fabric::carrier::LinkId;
 use causeway_fabric::{Context, PortId, cost};
@@ -176,7 +176,7 @@ impl Socket {
         let has_process = matches!(other.party, Party::Host(_));
         if has_process && !is_data {
             // The message may end the connection.
-            self.flush_processes(cx);
+            self.flush_process(cx, id);
         }
         let Some(conn) = self.table.get_mut(id) else { return self.peers.close(end, false) };
         match conn.process(role, &header) {
@@ -207,6 +207,7 @@ impl Socket {
         if let Some(peer) = self.peers.peers.get_mut(&link) {
             bump(&mut peer.counters.breaches);
         }
+        self.flush_process(cx, id);
         self.end(cx, id, true);
     }
 

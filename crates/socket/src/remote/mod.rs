@@ -155,8 +155,10 @@ pub(crate) struct Peers {
     now_ns: u64,
     /// A session may have datagrams to send.
     has_work: bool,
-    /// A datagram, or data of a message.
+    /// A datagram to a peer.
     buffer: Vec<u8>,
+    /// Bytes that were read from a process; at most 64 KiB.
+    process_bytes: Vec<u8>,
 }
 
 impl Peers {

@@ -15,7 +15,8 @@
 //! # Budget
 //! Data of a process is copied from its socket into a buffer, into the channel and into a datagram.
 //! The first system call of a turn reads 4 KiB, the next ones up to 64 KiB. Data for a process is
-//! copied from the datagrams of a receive buffer into its `HostEnd`, and sent by one system call.
+//! copied from the datagrams of a receive buffer into its `HostEnd`, and sent together, by one or two
+//! system calls, at the end of the receive buffer or before a message without data.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_wire::vsock::Op;
@@ -42,14 +43,19 @@ impl Socket {
     /// Reads from the process of a connection with a peer, until it has written no more, or the guest
     /// has no credit. No effect on other connections.
     pub(crate) fn read_from_process(&mut self, cx: &mut Context<'_>, id: ConnId) {
-        // Most processes write little, and memory that is read into is cleared before.
+        // Most processes write little.
         let (mut left, mut limit) = (PROCESS_BYTES_PER_TURN, MESSAGE_DATA_BYTES);
         for count in 0..=PROCESS_READS_PER_TURN {
             if count == PROCESS_READS_PER_TURN || left == 0 || (count > 0 && cx.is_over()) {
                 return self.read_later(id);
             }
             match self.read_once(cx, id, limit.min(left)) {
-                ReadOutcome::More(got) => (left, limit) = (left.saturating_sub(got), left),
+                ReadOutcome::More(got) => {
+                    left = left.saturating_sub(got);
+                    if got >= limit {
+                        limit = PROCESS_BYTES_PER_TURN;
+                    }
+                }
                 ReadOutcome::Waits => return,
                 ReadOutcome::Idle(role, ended) => {
                     // No buffer of a guest is involved, so no other error is possible.
@@ -74,9 +80,12 @@ impl Socket {
             return ReadOutcome::Waits;
         }
         cx.charge(cost::CALL_NS);
-        let buffer = &mut self.peers.buffer;
-        buffer.resize(free.min(limit), 0);
-        let got = match end.stream.receive_bytes(buffer) {
+        let (buffer, wanted) = (&mut self.peers.process_bytes, free.min(limit));
+        if buffer.len() < wanted {
+            buffer.resize(wanted, 0);
+        }
+        let room = buffer.get_mut(..wanted).unwrap_or(&mut []);
+        let got = match end.stream.receive_bytes(room) {
             Ok(Some(got)) if got > 0 => got,
             other => return ReadOutcome::Idle(role.other(), other.map(|got| got.is_some())),
         };
@@ -88,7 +97,7 @@ impl Socket {
         side.signals.remove(Signals::CREDIT_UPDATE);
         let head = message(conn, role.other(), Op::Data, 0).emit();
         if let Some(peer) = self.peers.peers.get_mut(&to.link) {
-            let data = self.peers.buffer.get(..got).unwrap_or(&[]);
+            let data = self.peers.process_bytes.get(..got).unwrap_or(&[]);
             for part in data.chunks(MESSAGE_DATA_BYTES) {
                 peer.session.send(to.channel, owner_of(owner), [&head, part]);
             }
@@ -137,8 +146,11 @@ impl Socket {
         let Some((_, end)) = self.host_end(id) else { return };
         cx.charge(cost::bytes(data.len()));
         let owner = end.owner;
+        // A process without room gets its data when its socket is writable.
+        let is_first = end.out.is_empty();
+        end.is_unsent |= is_first;
         end.out.extend(data);
-        if !std::mem::replace(&mut end.is_unsent, true) {
+        if is_first {
             self.peers.unsent.push(id);
         }
         if let Some(socket_port) = owner.and_then(|owner| self.socket_ports.get_mut(owner)) {
@@ -146,15 +158,21 @@ impl Socket {
         }
     }
 
-    /// Sends processes the data of the datagrams that were processed, and keeps what a process has no
-    /// room for. A process that fails ends its connection.
+    /// Sends all processes the data of the datagrams that were processed.
     pub(super) fn flush_processes(&mut self, cx: &mut Context<'_>) {
         while let Some(id) = self.peers.unsent.pop() {
-            if let Some((_, end)) = self.host_end(id) {
-                end.is_unsent = false;
-                cx.charge(cost::CALL_NS);
-                self.flush(cx, id);
-            }
+            self.flush_process(cx, id);
+        }
+    }
+
+    /// Sends the process of a connection the data of the datagrams that were processed, and keeps the
+    /// data for which the process has no room. A process that fails ends its connection.
+    pub(super) fn flush_process(&mut self, cx: &mut Context<'_>, id: ConnId) {
+        if let Some((_, end)) = self.host_end(id)
+            && std::mem::take(&mut end.is_unsent)
+        {
+            cx.charge(cost::CALL_NS);
+            self.flush(cx, id);
         }
     }
 }

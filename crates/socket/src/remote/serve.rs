@@ -108,10 +108,10 @@ impl Socket {
                 }
                 PeerEvent::Down(why) => self.lose_session(cx, link, *why),
                 PeerEvent::Message(ADDRESSES, message) => {
-                    self.peers.take_address(link, message.read(datagram));
+                    self.peers.take_address(link, received.read(message, datagram));
                 }
                 PeerEvent::Message(channel, message) => {
-                    self.process_message(cx, link, *channel, message.read(datagram));
+                    self.process_message(cx, link, *channel, received.read(message, datagram));
                 }
                 PeerEvent::Ended(channel) => self.end_channel(cx, link, *channel),
             }

@@ -97,7 +97,7 @@ impl World {
             self.events[host].push(match event {
                 PeerEvent::Message(channel, message) => {
                     let place = PeerEvent::Message(*channel, MessageBytes::InDatagram(0..0));
-                    (place, message.read(datagram).to_vec())
+                    (place, received.read(message, datagram).to_vec())
                 }
                 other => (other.clone(), Vec::new()),
             });
