@@ -160,6 +160,9 @@ pub const MESSAGE_BYTES_MAX: usize = MESSAGE_DATA_BYTES + 10;
 /// Bytes from a peer that wait behind gaps, of all connections; 8 MiB. Packets beyond it are dropped,
 /// and the peer sends them again.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
+/// Messages behind a gap that pass on together when the gap closes; the last piece may exceed it. The
+/// others of the channel follow one portion a tick, so that other connections are served between.
+pub const HELD_MESSAGES_PER_CALL: usize = 1024;
 /// Data of a guest for a peer that is not acknowledged, in bytes. With more, the transmit ring of the
 /// guest stops until at most half of this is queued.
 pub const PEER_QUEUED_BYTES_MAX: usize = 4 << 20;

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::hosts::{Host, PATIENCE, spec, wait_up};
@@ -10,6 +11,7 @@ use crate::sockets::{join, pattern, port, sockets, transfer};
 use causeway_attach::native::{SocketError, Sockets};
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
+use causeway_socket::limits::HELD_MESSAGES_PER_CALL;
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
 use causeway_wire::multiplex::{ADDRESSES, Address, Opening, PACKET_LEN, SocketMessage};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, Type};
@@ -156,6 +158,49 @@ impl Peer {
         let channel = self.session.open(from.1).unwrap();
         self.send(channel, Op::Request, &Opening { from, to, kind: Type::Stream.raw() }.emit());
         channel
+    }
+
+    /// Accepts a connection of a process to port 7 of CID 9.
+    fn accept(&mut self, host: &Host) -> (UnixStream, u32) {
+        self.heard.clear();
+        let mut process = connect(host, "CONNECT 9:7\n");
+        // Messages of the last connection may still arrive.
+        let requested = |peer: &Self| {
+            let mut heard = peer.heard.iter();
+            heard.find(|(_, message)| u16::from(message.op) == Op::Request.raw()).copied()
+        };
+        self.until(|peer| requested(peer).is_some());
+        let (channel, _) = requested(self).unwrap();
+        self.send(channel, Op::Response, &[]);
+        self.turn();
+        let line = read_line(&mut process);
+        assert!(line.starts_with("OK "), "{line}");
+        (process, channel)
+    }
+
+    /// Reads what a process receives, until the end of its stream or `count` bytes.
+    fn read(&mut self, process: &mut UnixStream, count: usize) -> Vec<u8> {
+        process.set_nonblocking(true).unwrap();
+        let (mut got, mut room) = (Vec::new(), [0; 4096]);
+        self.until(|_| {
+            loop {
+                match process.read(&mut room) {
+                    Ok(0) => break true,
+                    Ok(len) => got.extend(&room[..len]),
+                    Err(_) if got.len() >= count => break true,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        got
+    }
+
+    /// Loses the next datagram to the daemon.
+    fn lose(&mut self) {
+        let now = self.began.elapsed().as_nanos() as u64;
+        let longest = self.packer.segment_max();
+        assert!(self.session.transmit(now, longest, &mut Vec::new()), "a datagram is lost");
     }
 
     /// Waits for a message on a channel, and returns its operation.
@@ -448,19 +493,7 @@ fn vsock_process_receives_the_data_before_any_end_of_its_connection() {
     peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
     let text = pattern(5, 20_000);
     for end in ["shutdown", "reset", "channel", "breach"] {
-        peer.heard.clear();
-        let mut process = connect(&host, "CONNECT 9:7\n");
-        // Messages of the last connection may still arrive.
-        let requested = |peer: &Peer| {
-            let mut heard = peer.heard.iter();
-            heard.find(|(_, message)| u16::from(message.op) == Op::Request.raw()).copied()
-        };
-        peer.until(|peer| requested(peer).is_some());
-        let (channel, _) = requested(&peer).unwrap();
-        peer.send(channel, Op::Response, &[]);
-        peer.turn();
-        let line = read_line(&mut process);
-        assert!(line.starts_with("OK "), "{end}: {line}");
+        let (mut process, channel) = peer.accept(&host);
         text.chunks(3000).for_each(|part| peer.send(channel, Op::Data, part));
         match end {
             "shutdown" => {
@@ -473,19 +506,29 @@ fn vsock_process_receives_the_data_before_any_end_of_its_connection() {
             // The connection is open.
             _ => peer.send(channel, Op::Response, &[]),
         }
-        process.set_nonblocking(true).unwrap();
-        let (mut got, mut room) = (Vec::<u8>::new(), [0; 4096]);
-        peer.until(|_| {
-            loop {
-                match process.read(&mut room) {
-                    Ok(0) => break true,
-                    Ok(count) => got.extend(&room[..count]),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
-                    Err(error) => panic!("{end}: {error}"),
-                }
-            }
-        });
+        let got = peer.read(&mut process, usize::MAX);
         assert_eq!(got.len(), text.len(), "{end}");
         assert!(got == text, "{end}");
     }
+}
+
+/// Messages behind a gap pass on in portions, the later ones in ticks of the shard.
+#[test]
+fn vsock_process_receives_small_messages_behind_a_lost_datagram() {
+    let host = Host::with_sockets();
+    add_port(&host);
+    let mut peer = Peer::of(&host, 65, 66, 21633);
+    peer.session.send(ADDRESSES, 0, [&Address { is_here: true, cid: 9, epoch: 5 }.emit(), &[]]);
+    peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
+    let text = pattern(5, 5 * HELD_MESSAGES_PER_CALL);
+    let (mut process, channel) = peer.accept(&host);
+    for (at, byte) in text.iter().enumerate() {
+        peer.send(channel, Op::Data, &[*byte]);
+        if at == 0 {
+            peer.lose();
+        }
+    }
+    let got = peer.read(&mut process, text.len());
+    assert_eq!(got.len(), text.len());
+    assert!(got == text);
 }

@@ -4,8 +4,8 @@
 //! processes and clears them after each call. A message that arrives in order and whole stays in its
 //! datagram, and one that waited whole behind a gap stays in the memory in which it waited. A message
 //! that crosses in several pieces is copied together, in memory that [`Received`] keeps for the next
-//! one. The number of events is not limited here: a datagram has at most 64 KiB, and the bytes behind
-//! gaps that it may release have 8 MiB.
+//! one. The number of events is not limited here: a datagram has at most 64 KiB, and messages behind gaps
+//! pass in portions (`HELD_MESSAGES_PER_CALL`).
 
 use std::ops::Range;
 

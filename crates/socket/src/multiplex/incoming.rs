@@ -1,6 +1,6 @@
 //! Bytes of a channel from the peer: put in order, and cut into messages.
 //!
-//! Bytes that arrive in order pass at once; bytes behind a gap wait. The bytes of all channels that
+//! Bytes that arrive in order pass at once; bytes behind a gap wait, and pass in portions. The bytes of all channels that
 //! wait, with 64 bytes for each piece, are bounded together by the session, which passes in how
 //! many may be added. A message that has arrived in part waits in the channel, at most
 //! [`MESSAGE_BYTES_MAX`]. Repeated bytes have no effect. [`super::PeerSession`] alone calls; after
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use causeway_wire::multiplex::{LENGTH_LEN, MESSAGE_LEN};
 
 use super::event::{MessageBytes, MessageMemory};
-use crate::limits::{CHANNEL_WINDOW_BYTES, MESSAGE_BYTES_MAX};
+use crate::limits::{CHANNEL_WINDOW_BYTES, HELD_MESSAGES_PER_CALL, MESSAGE_BYTES_MAX};
 
 /// Why bytes were not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,12 +101,31 @@ impl Incoming {
             MessageBytes::InDatagram(start.saturating_add(from)..start.saturating_add(to))
         };
         self.pass(fresh, &mut memory.spares, in_datagram, &mut emit)?;
-        let mut freed = 0_isize;
-        while let Some(entry) = self.pieces.first_entry()
+        Ok(0_isize.saturating_sub_unsigned(self.pass_held(memory, emit)?))
+    }
+
+    /// Returns whether pieces that had waited are in order now.
+    pub fn has_deferred(&self) -> bool {
+        self.pieces.first_key_value().is_some_and(|(at, _)| *at <= self.next)
+    }
+
+    /// Passes on pieces that had waited and are in order, until they had [`HELD_MESSAGES_PER_CALL`]
+    /// messages or more. Returns the bytes that wait no longer.
+    ///
+    /// # Errors
+    /// [`Fault::Breach`]; earlier messages have passed.
+    pub fn pass_held(
+        &mut self,
+        memory: &mut MessageMemory,
+        mut emit: impl FnMut(MessageBytes),
+    ) -> Result<usize, Fault> {
+        let (mut freed, mut messages) = (0_usize, 0_usize);
+        while messages < HELD_MESSAGES_PER_CALL
+            && let Some(entry) = self.pieces.first_entry()
             && *entry.key() <= self.next
         {
             let (offset, held) = entry.remove_entry();
-            freed = freed.saturating_add_unsigned(held.len().saturating_add(PIECE_COST));
+            freed = freed.saturating_add(held.len()).saturating_add(PIECE_COST);
             let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
             let fresh = held.get(known..).unwrap_or(&[]);
             let number = memory.held.len();
@@ -114,11 +133,15 @@ impl Incoming {
                 let at = known.saturating_add(from)..known.saturating_add(to);
                 MessageBytes::InHeldPiece(number, at)
             };
-            let passed = self.pass(fresh, &mut memory.spares, in_piece, &mut emit);
+            let mut counted = |message| {
+                messages = messages.saturating_add(1);
+                emit(message);
+            };
+            let passed = self.pass(fresh, &mut memory.spares, in_piece, &mut counted);
             memory.held.push(held);
             passed?;
         }
-        Ok(freed.saturating_neg())
+        Ok(freed)
     }
 
     /// Keeps bytes behind a gap. A piece at the same offset that is at least as long makes them
@@ -245,6 +268,32 @@ mod tests {
         take(&mut incoming, 12, &[], true, ROOM).unwrap();
         assert!(incoming.is_over());
         assert_eq!(take(&mut incoming, 12, &[0], false, ROOM), Err(Fault::Breach));
+    }
+
+    #[test]
+    fn multiplex_messages_behind_a_gap_pass_in_portions() {
+        const COUNT: usize = 3 * HELD_MESSAGES_PER_CALL;
+        let one = [&(MESSAGE_LEN as u16).to_be_bytes()[..], &[7; MESSAGE_LEN]].concat();
+        let text = one.repeat(COUNT);
+        let (mut incoming, mut memory) = (Incoming::default(), MessageMemory::default());
+        let (mut got, mut held, mut calls) = (0, 0_isize, 0);
+        for from in (1..text.len()).step_by(1000) {
+            let to = text.len().min(from + 1000);
+            held +=
+                take(&mut incoming, from as u64, &text[from..to], to == text.len(), ROOM).unwrap();
+        }
+        let piece = ReceivedPiece { offset: 0, bytes: &text[..1], at: 0, last: false };
+        held += incoming.take(piece, ROOM, &mut memory, |_| got += 1).unwrap();
+        while incoming.has_deferred() {
+            assert!(!incoming.is_over() && got < COUNT);
+            let before = got;
+            held -= incoming.pass_held(&mut memory, |_| got += 1).unwrap() as isize;
+            // A piece of 1,000 bytes ends 84 messages at most.
+            assert!(got - before < HELD_MESSAGES_PER_CALL + 84, "{}", got - before);
+            calls += 1;
+        }
+        assert_eq!((got, held, calls), (COUNT, 0, 2));
+        assert!(incoming.is_over());
     }
 
     proptest! {

@@ -20,6 +20,7 @@ struct SentPacket {
     sent_ns: u64,
     /// Length of the datagram; 0 once it is acknowledged or lost, and for a packet without pieces.
     len: usize,
+    /// The pieces.
     spans: PacketSpans,
 }
 

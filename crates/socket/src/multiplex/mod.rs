@@ -28,7 +28,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `session` | agreement, packets, acknowledgements, channels |
+//! | `session` | agreement, packets, acknowledgements, channels; `receive` and `transmit` have the two directions |
 //! | `event` | events, received messages, refusals |
 //! | `loss` | packets in flight, loss, probes |
 //! | `outgoing` | bytes of a channel to the peer |

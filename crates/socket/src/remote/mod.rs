@@ -272,7 +272,9 @@ impl Peers {
             false => None,
         });
         let stops = self.stopped.iter().map(|stop| stop.since_ns.saturating_add(PEER_STOP_NS_MAX));
-        let has_work = self.has_work || !self.unread.is_empty();
+        // Pieces that arrived pass on although the link went down.
+        let has_deferred = || self.peers.values().any(|peer| peer.session.has_deferred());
+        let has_work = self.has_work || !self.unread.is_empty() || has_deferred();
         due.chain(lost).chain(stops).chain(has_work.then_some(0)).min()
     }
 

@@ -198,6 +198,8 @@ impl Socket {
             received.clear();
             self.peers.received = received;
         }
+        self.close_filling(cx);
+        self.flush_processes(cx);
         self.resume_senders(cx);
         self.peers.flush();
     }

@@ -44,6 +44,8 @@ pub struct World {
     pub faults: Faults,
     pub hosts: [PeerSession; 2],
     pub events: [Vec<(PeerEvent, Vec<u8>)>; 2],
+    /// The most events of a datagram or tick.
+    pub most_events: usize,
     /// The output of each host's session, used again and again.
     received: [Received; 2],
     /// Arrival, host and bytes of datagrams under way.
@@ -63,6 +65,7 @@ impl World {
             faults,
             hosts,
             events: [Vec::new(), Vec::new()],
+            most_events: 0,
             received: Default::default(),
             wire: BTreeMap::new(),
             count: 0,
@@ -93,6 +96,7 @@ impl World {
 
     /// Takes the events of a host; messages without the bytes, which are beside.
     fn collect(&mut self, host: usize, mut received: Received, datagram: &[u8]) {
+        self.most_events = self.most_events.max(received.events.len());
         for event in &received.events {
             self.events[host].push(match event {
                 PeerEvent::Message(channel, message) => {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_socket::limits::{CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX};
+use causeway_socket::limits::{
+    CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX, HELD_MESSAGES_PER_CALL,
+};
 use causeway_socket::multiplex::{PeerEvent, PeerSession};
 
 use crate::network::{Faults, World};
@@ -122,6 +124,32 @@ fn multiplex_lost_packet_delays_its_channel_alone() {
     world.run(1, |world| heard(world, fast));
     assert!(world.now - since < 1_000_000 && !heard(&world, slow));
     world.run(1, |world| heard(world, slow));
+}
+
+#[test]
+fn multiplex_small_messages_behind_a_lost_packet_pass_in_portions() {
+    const COUNT: usize = 8 * HELD_MESSAGES_PER_CALL;
+    let mut world = World::new(6, Faults::default());
+    world.agree();
+    world.run(1, |world| world.hosts[0].deadline_ns().is_none());
+    let channel = world.hosts[0].open(0).unwrap();
+    world.hosts[0].send(channel, 0, [&[1; 10], b""]);
+    let mut lost = Vec::new();
+    assert!(world.hosts[0].transmit(world.now, 1200, &mut lost), "this datagram is lost");
+    for number in 1..COUNT as u64 {
+        world.hosts[0].send(channel, 0, [&number.to_be_bytes(), b"xy"]);
+    }
+    world.hosts[0].end(channel);
+    world.events = [Vec::new(), Vec::new()];
+    world.run(5, |world| {
+        world.events[1].iter().any(|(event, _)| *event == PeerEvent::Ended(channel))
+    });
+    let messages = world.events[1].iter().filter(|(event, _)| *event != PeerEvent::Ended(channel));
+    let numbers = messages.map(|(_, bytes)| u64::from_be_bytes(bytes[..8].try_into().unwrap()));
+    assert!(numbers.skip(1).eq(1..COUNT as u64));
+    assert_eq!(world.hosts[1].view().held_bytes, 0);
+    // The last piece of a portion, and a datagram, have 100 messages each at most.
+    assert!(world.most_events < HELD_MESSAGES_PER_CALL + 200, "{}", world.most_events);
 }
 
 #[test]
