@@ -1,9 +1,10 @@
 //! The receiving side of a session: datagrams of the peer, and pieces that had waited behind a gap.
 //!
-//! Each datagram is processed whole. It may close the gap before up to 1 MiB of a channel: their
-//! messages pass in portions ([`HELD_MESSAGES_PER_CALL`]), the first with the datagram and the next
-//! ones with calls of [`PeerSession::tick`], so that a peer with many small messages does not
-//! occupy the shard.
+//! Each datagram is processed whole. It may close the gap before up to 1 MiB of a channel: the
+//! messages of these bytes pass in portions of about 1,024
+//! ([`HELD_MESSAGES_PER_CALL`](crate::limits::HELD_MESSAGES_PER_CALL)), the first with the
+//! datagram and the next ones with calls of [`PeerSession::tick`], so that a peer with many small
+//! messages does not occupy the shard.
 
 use causeway_wire::multiplex::{
     ADDRESSES, Datagram, Frame, Hello, Packet, Piece, Ranges as AckRanges, VERSION, expand,

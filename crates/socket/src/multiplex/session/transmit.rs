@@ -1,7 +1,7 @@
 //! The sending side of a session: the next datagram, with hellos, acknowledgements and pieces.
 //!
 //! `socket::remote` calls [`PeerSession::transmit_parts`] until nothing is to be sent; the congestion
-//! window ([`super::super::congestion`]) bounds the bytes in flight, and the caller the datagrams of a
+//! window (`multiplex::congestion`) bounds the bytes in flight, and the caller the datagrams of a
 //! turn. Channels with bytes take turns.
 
 use causeway_wire::multiplex::{
