@@ -12,6 +12,16 @@ use crate::Input;
 const MS: u64 = 1_000_000;
 const LONGEST: usize = 1200;
 
+/// Checks the lengths of messages.
+fn check(received: &Received, datagram: &[u8]) {
+    for event in &received.events {
+        if let PeerEvent::Message(_, message) = event {
+            let len = received.read(message, datagram).len();
+            assert!((MESSAGE_LEN..=MESSAGE_BYTES_MAX).contains(&len));
+        }
+    }
+}
+
 /// Two sessions; the first is under attack.
 struct Stage {
     hosts: [PeerSession; 2],
@@ -44,12 +54,7 @@ impl Stage {
             *random
         };
         let _ = hosts[host].receive(*now, datagram, &mut next, &mut received);
-        for event in &received.events {
-            if let PeerEvent::Message(_, message) = event {
-                let len = received.read(message, datagram).len();
-                assert!((MESSAGE_LEN..=MESSAGE_BYTES_MAX).contains(&len));
-            }
-        }
+        check(&received, datagram);
         let view = hosts[host].view();
         assert!(view.held_bytes <= HELD_BYTES_MAX && view.channels <= 3 * CHANNELS_MAX + 1);
     }
@@ -81,6 +86,7 @@ impl Stage {
                     },
                     &mut received,
                 );
+                check(&received, &[]);
             }
         }
     }

@@ -133,8 +133,8 @@ pub const CLUSTER_WAIT_MS_MAX: u64 = 5_000;
 /// Interval in which such a request looks for a change, in ms. Guests' addresses therefore become
 /// known to the cluster with up to this delay.
 pub const CLUSTER_LOOK_MS: u64 = 20;
-/// Time after which a daemon reads groups and addresses for a waiting request, though no shard counted
-/// a change, in milliseconds: a new group or NIC is not counted.
+/// Time after which a daemon reads its groups for a waiting request, though no shard counted a change,
+/// in milliseconds: a new group is not counted.
 pub const CLUSTER_READ_MS: u64 = 200;
 /// Time without a report after which the process `causeway-directory` counts as ended, in seconds.
 pub const CLUSTER_REPORT_SECONDS_MAX: u64 = 10;

@@ -11,7 +11,7 @@ use crate::sockets::{join, pattern, port, sockets, transfer};
 use causeway_attach::native::{SocketError, Sockets};
 use causeway_link::{Clock, Packer, Sink, TunnelConfig, TunnelSet};
 use causeway_model::{LinkKind, UdpSpec};
-use causeway_socket::limits::HELD_MESSAGES_PER_CALL;
+use causeway_socket::limits::HELD_MESSAGES_PER_TURN;
 use causeway_socket::multiplex::{PeerEvent, PeerSession, Received};
 use causeway_wire::multiplex::{ADDRESSES, Address, Opening, PACKET_LEN, SocketMessage};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, Type};
@@ -520,7 +520,7 @@ fn vsock_process_receives_small_messages_behind_a_lost_datagram() {
     let mut peer = Peer::of(&host, 65, 66, 21633);
     peer.session.send(ADDRESSES, 0, [&Address { is_here: true, cid: 9, epoch: 5 }.emit(), &[]]);
     peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
-    let text = pattern(5, 5 * HELD_MESSAGES_PER_CALL);
+    let text = pattern(5, 5 * HELD_MESSAGES_PER_TURN);
     let (mut process, channel) = peer.accept(&host);
     for (at, byte) in text.iter().enumerate() {
         peer.send(channel, Op::Data, &[*byte]);

@@ -5,7 +5,7 @@
 //! datagram, and one that waited whole behind a gap stays in the memory in which it waited. A message
 //! that crosses in several pieces is copied together, in memory that [`Received`] keeps for the next
 //! one. The number of events is not limited here: a datagram has at most 64 KiB, and messages behind gaps
-//! pass in portions (`HELD_MESSAGES_PER_CALL`).
+//! pass in portions (`HELD_MESSAGES_PER_TURN`).
 
 use std::ops::Range;
 
@@ -132,7 +132,7 @@ pub enum PacketRefusal {
     Breach,
 }
 
-/// Events for which [`Received`] keeps memory: of a datagram of 64 KiB with messages of 64 bytes.
+/// Events for which [`Received`] keeps memory.
 const EVENTS_KEPT: usize = 1024;
 /// Messages for which it keeps memory: of a datagram of 64 KiB with messages of 4 KiB.
 const MESSAGES_KEPT: usize = 16;

@@ -1,17 +1,18 @@
 //! Bytes of a channel from the peer: put in order, and cut into messages.
 //!
-//! Bytes that arrive in order pass at once; bytes behind a gap wait, and pass in portions. The bytes of all channels that
-//! wait, with 64 bytes for each piece, are bounded together by the session, which passes in how
-//! many may be added. A message that has arrived in part waits in the channel, at most
-//! [`MESSAGE_BYTES_MAX`]. Repeated bytes have no effect. [`super::PeerSession`] alone calls; after
-//! [`Fault::Breach`] the session ends with the channel.
+//! Bytes that arrive in order pass at once; bytes behind a gap wait. When the gap closes, the pieces
+//! that waited are *deferred*: their messages pass within a budget, and bytes that arrive meanwhile
+//! wait behind them. The bytes of all channels that wait, with 64 bytes for each piece, are bounded
+//! together by the session, which passes in how many may be added. A message that has arrived in part
+//! waits in the channel, at most [`MESSAGE_BYTES_MAX`]. Repeated bytes have no effect.
+//! [`super::PeerSession`] alone calls; after [`Fault::Breach`] the session ends with the channel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use causeway_wire::multiplex::{LENGTH_LEN, MESSAGE_LEN};
 
 use super::event::{MessageBytes, MessageMemory};
-use crate::limits::{CHANNEL_WINDOW_BYTES, HELD_MESSAGES_PER_CALL, MESSAGE_BYTES_MAX};
+use crate::limits::{CHANNEL_WINDOW_BYTES, MESSAGE_BYTES_MAX};
 
 /// Why bytes were not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +24,16 @@ pub enum Fault {
     Breach,
 }
 
+/// A piece that waited, and the number of its bytes that an earlier piece had too.
+type HeldPiece = (usize, Vec<u8>);
+
 /// The receiving side of a channel.
 #[derive(Debug, Default)]
 pub struct Incoming {
-    /// Offset of the next byte in order.
+    /// Offset behind the last byte that arrived in order.
     next: u64,
+    /// Pieces before `next` whose messages were not passed on yet, in order.
+    deferred: VecDeque<HeldPiece>,
     /// Bytes behind a gap, by their offset.
     pieces: BTreeMap<u64, Vec<u8>>,
     /// Greatest end of all bytes that ever waited behind a gap.
@@ -55,26 +61,31 @@ pub struct ReceivedPiece<'a> {
 const PIECE_COST: usize = 64;
 
 impl Incoming {
-    /// Returns the offset of the next byte in order.
+    /// Returns the offset behind the last byte that arrived in order.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns whether all bytes up to the end have passed.
+    /// Returns whether all messages up to the end were passed on.
     pub fn is_over(&self) -> bool {
-        self.end == Some(self.next)
+        self.end == Some(self.next) && !self.has_deferred()
     }
 
-    /// Takes a piece, and passes each whole message to `emit`, with its bytes in the datagram or in
-    /// `memory`. Returns the bytes that are held behind gaps more than before, or fewer if negative;
-    /// at most `room` more.
+    /// Returns whether pieces that are in order wait for [`Self::pass_deferred`].
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Takes a piece, and passes whole messages to `emit`, with their bytes in the datagram or in
+    /// `memory`. Messages that had waited pass within `budget`, as in [`Self::pass_deferred`].
+    /// Returns the bytes that wait more than before, or fewer if negative; at most `room` more.
     ///
     /// # Errors
     /// [`Fault`]; of a message that is too long, earlier messages have passed.
     pub fn take(
         &mut self,
         piece: ReceivedPiece<'_>,
-        room: usize,
+        (room, budget): (usize, &mut usize),
         memory: &mut MessageMemory,
         mut emit: impl FnMut(MessageBytes),
     ) -> Result<isize, Fault> {
@@ -91,53 +102,78 @@ impl Incoming {
             self.end = if last { Some(end) } else { self.end };
             return Ok(change);
         }
-        if last {
-            self.end = Some(end);
-        }
         let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
         let fresh = bytes.get(known..).unwrap_or(&[]);
-        let in_datagram = |from: usize, to: usize| {
-            let start = at.saturating_add(known);
-            MessageBytes::InDatagram(start.saturating_add(from)..start.saturating_add(to))
-        };
-        self.pass(fresh, &mut memory.spares, in_datagram, &mut emit)?;
-        Ok(0_isize.saturating_sub_unsigned(self.pass_held(memory, emit)?))
+        let mut change = 0_isize;
+        if self.has_deferred() && !fresh.is_empty() {
+            let more = fresh.len().saturating_add(PIECE_COST);
+            if more > room {
+                return Err(Fault::NoRoom);
+            }
+            self.deferred.push_back((0, fresh.to_vec()));
+            change = change.saturating_add_unsigned(more);
+        } else {
+            let place = |from: usize, to: usize| {
+                let start = at.saturating_add(known);
+                MessageBytes::InDatagram(start.saturating_add(from)..start.saturating_add(to))
+            };
+            self.pass(fresh, &mut memory.spares, place, &mut emit)?;
+        }
+        self.end = if last { Some(end) } else { self.end };
+        self.next = self.next.saturating_add(fresh.len() as u64);
+        let repeated = self.defer_held();
+        let passed = self.pass_deferred(budget, memory, emit)?;
+        Ok(change.saturating_sub_unsigned(repeated).saturating_sub_unsigned(passed))
     }
 
-    /// Returns whether pieces that had waited are in order now.
-    pub fn has_deferred(&self) -> bool {
-        self.pieces.first_key_value().is_some_and(|(at, _)| *at <= self.next)
-    }
-
-    /// Passes on pieces that had waited and are in order, until they had [`HELD_MESSAGES_PER_CALL`]
-    /// messages or more. Returns the bytes that wait no longer.
-    ///
-    /// # Errors
-    /// [`Fault::Breach`]; earlier messages have passed.
-    pub fn pass_held(
-        &mut self,
-        memory: &mut MessageMemory,
-        mut emit: impl FnMut(MessageBytes),
-    ) -> Result<usize, Fault> {
-        let (mut freed, mut messages) = (0_usize, 0_usize);
-        while messages < HELD_MESSAGES_PER_CALL
-            && let Some(entry) = self.pieces.first_entry()
+    /// Defers the pieces that had waited and are in order now. Returns the bytes of pieces that were
+    /// repetitions, which wait no longer.
+    fn defer_held(&mut self) -> usize {
+        let mut repeated = 0_usize;
+        while let Some(entry) = self.pieces.first_entry()
             && *entry.key() <= self.next
         {
             let (offset, held) = entry.remove_entry();
-            freed = freed.saturating_add(held.len()).saturating_add(PIECE_COST);
             let known = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let fresh = held.get(known..).unwrap_or(&[]);
+            let fresh = held.len().saturating_sub(known);
+            if fresh == 0 {
+                repeated = repeated.saturating_add(held.len()).saturating_add(PIECE_COST);
+            } else {
+                self.next = self.next.saturating_add(fresh as u64);
+                self.deferred.push_back((known, held));
+            }
+        }
+        repeated
+    }
+
+    /// Passes on deferred pieces while `budget` is above 0; each piece and each message takes 1 of it.
+    /// A piece passes whole. Returns the bytes that wait no longer.
+    ///
+    /// # Errors
+    /// [`Fault::Breach`]; earlier messages have passed.
+    pub fn pass_deferred(
+        &mut self,
+        budget: &mut usize,
+        memory: &mut MessageMemory,
+        mut emit: impl FnMut(MessageBytes),
+    ) -> Result<usize, Fault> {
+        let mut freed = 0_usize;
+        while *budget > 0
+            && let Some((known, held)) = self.deferred.pop_front()
+        {
+            freed = freed.saturating_add(held.len()).saturating_add(PIECE_COST);
+            *budget = budget.saturating_sub(1);
             let number = memory.held.len();
-            let in_piece = |from: usize, to: usize| {
+            let place = |from: usize, to: usize| {
                 let at = known.saturating_add(from)..known.saturating_add(to);
                 MessageBytes::InHeldPiece(number, at)
             };
             let mut counted = |message| {
-                messages = messages.saturating_add(1);
+                *budget = budget.saturating_sub(1);
                 emit(message);
             };
-            let passed = self.pass(fresh, &mut memory.spares, in_piece, &mut counted);
+            let fresh = held.get(known..).unwrap_or(&[]);
+            let passed = self.pass(fresh, &mut memory.spares, place, &mut counted);
             memory.held.push(held);
             passed?;
         }
@@ -172,7 +208,6 @@ impl Incoming {
         place: impl Fn(usize, usize) -> MessageBytes,
         emit: &mut impl FnMut(MessageBytes),
     ) -> Result<(), Fault> {
-        self.next = self.next.saturating_add(bytes.len() as u64);
         let mut left = bytes;
         while !left.is_empty() {
             if self.partial.is_empty()
@@ -230,10 +265,13 @@ mod tests {
     use crate::multiplex::event::{PeerEvent, Received};
 
     const ROOM: usize = usize::MAX / 4;
+    const BUDGET: usize = 1024;
 
-    /// Returns the bytes of the session's limit that wait behind gaps.
+    /// Returns the bytes of the session's limit that wait.
     fn cost(incoming: &Incoming) -> isize {
-        incoming.pieces.values().map(|piece| (piece.len() + PIECE_COST) as isize).sum()
+        let deferred = incoming.deferred.iter().map(|(_, piece)| piece);
+        let all = incoming.pieces.values().chain(deferred);
+        all.map(|piece| (piece.len() + PIECE_COST) as isize).sum()
     }
 
     /// Passes a piece to a channel, and ignores the messages.
@@ -245,7 +283,7 @@ mod tests {
         room: usize,
     ) -> Result<isize, Fault> {
         let piece = ReceivedPiece { offset, bytes, at: 0, last };
-        incoming.take(piece, room, &mut MessageMemory::default(), |_| {})
+        incoming.take(piece, (room, &mut BUDGET.clone()), &mut MessageMemory::default(), |_| {})
     }
 
     #[test]
@@ -272,7 +310,7 @@ mod tests {
 
     #[test]
     fn multiplex_messages_behind_a_gap_pass_in_portions() {
-        const COUNT: usize = 3 * HELD_MESSAGES_PER_CALL;
+        const COUNT: usize = 3 * BUDGET;
         let one = [&(MESSAGE_LEN as u16).to_be_bytes()[..], &[7; MESSAGE_LEN]].concat();
         let text = one.repeat(COUNT);
         let (mut incoming, mut memory) = (Incoming::default(), MessageMemory::default());
@@ -283,17 +321,47 @@ mod tests {
                 take(&mut incoming, from as u64, &text[from..to], to == text.len(), ROOM).unwrap();
         }
         let piece = ReceivedPiece { offset: 0, bytes: &text[..1], at: 0, last: false };
-        held += incoming.take(piece, ROOM, &mut memory, |_| got += 1).unwrap();
+        held +=
+            incoming.take(piece, (ROOM, &mut BUDGET.clone()), &mut memory, |_| got += 1).unwrap();
         while incoming.has_deferred() {
             assert!(!incoming.is_over() && got < COUNT);
             let before = got;
-            held -= incoming.pass_held(&mut memory, |_| got += 1).unwrap() as isize;
+            held -= incoming.pass_deferred(&mut BUDGET.clone(), &mut memory, |_| got += 1).unwrap()
+                as isize;
             // A piece of 1,000 bytes ends 84 messages at most.
-            assert!(got - before < HELD_MESSAGES_PER_CALL + 84, "{}", got - before);
+            assert!(got - before < BUDGET + 84, "{}", got - before);
             calls += 1;
         }
         assert_eq!((got, held, calls), (COUNT, 0, 2));
         assert!(incoming.is_over());
+    }
+
+    #[test]
+    fn multiplex_bytes_that_arrive_behind_deferred_ones_are_within_the_window() {
+        const STEP: usize = 1200;
+        let one = [&(MESSAGE_LEN as u16).to_be_bytes()[..], &[7; MESSAGE_LEN]].concat();
+        let text = one.repeat(STEP * 200);
+        assert!(text.len() > 2 * CHANNEL_WINDOW_BYTES);
+        let (mut incoming, mut memory) = (Incoming::default(), MessageMemory::default());
+        let (mut got, mut held) = (0, 0_isize);
+        let mut take = |incoming: &mut Incoming, from: usize, got: &mut usize| {
+            let bytes = &text[from..text.len().min(from + STEP)];
+            let piece = ReceivedPiece { offset: from as u64, bytes, at: 0, last: false };
+            incoming.take(piece, (ROOM, &mut 0), &mut memory, |_| *got += 1).unwrap()
+        };
+        held += take(&mut incoming, STEP, &mut got);
+        held += take(&mut incoming, 0, &mut got);
+        for from in (2 * STEP..text.len()).step_by(STEP) {
+            held += take(&mut incoming, from, &mut got);
+        }
+        assert_eq!((got, incoming.next()), (STEP / 12, text.len() as u64));
+        // A piece that finds no room has no effect.
+        let piece = ReceivedPiece { offset: text.len() as u64, bytes: &[0], at: 0, last: true };
+        let refused = incoming.take(piece, (PIECE_COST, &mut 0), &mut memory, |_| {});
+        assert_eq!((refused, incoming.end), (Err(Fault::NoRoom), None));
+        held -=
+            incoming.pass_deferred(&mut ROOM.clone(), &mut memory, |_| got += 1).unwrap() as isize;
+        assert_eq!((got, held), (STEP * 200, 0));
     }
 
     proptest! {
@@ -303,6 +371,7 @@ mod tests {
             messages in prop::collection::vec(prop::collection::vec(any::<u8>(), MESSAGE_LEN..300), 1..8),
             cuts in prop::collection::vec((0_usize..2000, 1_usize..400), 0..60),
             order: u64,
+            budgets in prop::collection::vec(0_usize..4, 1..8),
         ) {
             let mut text = Vec::new();
             for message in &messages {
@@ -319,6 +388,7 @@ mod tests {
             }
             let (mut incoming, mut got, mut held) = (Incoming::default(), Vec::new(), 0_isize);
             let mut received = Received::default();
+            let mut budgets = budgets.into_iter().cycle();
             for (from, to) in pieces {
                 let last = to == text.len();
                 // The datagram has bytes before and behind the piece.
@@ -326,13 +396,21 @@ mod tests {
                 let piece = ReceivedPiece { offset: from as u64, bytes: &text[from..to], at: 3, last };
                 let Received { events, memory } = &mut received;
                 let emit = |message| events.push(PeerEvent::Message(0, message));
-                held += incoming.take(piece, ROOM, memory, emit).unwrap();
+                let budget = &mut budgets.next().unwrap_or(0);
+                held += incoming.take(piece, (ROOM, budget), memory, emit).unwrap();
                 for event in &received.events {
                     let PeerEvent::Message(_, message) = event else { unreachable!() };
                     got.push(received.read(message, &datagram).to_vec());
                 }
                 received.clear();
                 prop_assert_eq!(held, cost(&incoming));
+            }
+            let Received { events, memory } = &mut received;
+            let emit = |message| events.push(PeerEvent::Message(0, message));
+            held -= incoming.pass_deferred(&mut ROOM.clone(), memory, emit).unwrap() as isize;
+            for event in &received.events {
+                let PeerEvent::Message(_, message) = event else { unreachable!() };
+                got.push(received.read(message, &[]).to_vec());
             }
             prop_assert_eq!(got, messages);
             prop_assert!(incoming.is_over() && held == 0);

@@ -24,7 +24,8 @@ use super::loss::{InFlight, Outcome};
 use super::outgoing::{Outgoing, Span};
 use super::ranges::Ranges;
 use crate::limits::{
-    CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELLO_NS_MIN, SPARE_BYTES_MAX, SPARE_IDLE_NS, SPARES_MAX,
+    CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_MESSAGES_PER_TURN, HELLO_NS_MIN, SPARE_BYTES_MAX,
+    SPARE_IDLE_NS, SPARES_MAX,
 };
 
 /// Owner of bytes that belong to no guest: addresses, resets, and the bytes of lost connections.
@@ -39,7 +40,7 @@ pub struct SessionView {
     pub channels: usize,
     /// Bytes that are not acknowledged.
     pub queued_bytes: usize,
-    /// Bytes that wait behind gaps.
+    /// Bytes that wait behind gaps, or to be passed on.
     pub held_bytes: usize,
     /// Packets that were lost, of all sessions.
     pub lost_total: u64,
@@ -106,10 +107,12 @@ pub struct PeerSession {
     next_peer_channel: u32,
     /// Lower numbers that the peer has not used yet.
     unopened: BTreeSet<u32>,
-    /// Bytes that wait behind gaps.
+    /// Bytes that wait behind gaps, or to be passed on.
     held: usize,
     /// Channels with pieces that are in order and not passed on yet.
     deferred: VecDeque<u32>,
+    /// Messages of such pieces that may pass on in this turn.
+    budget: usize,
     /// Bytes that are not acknowledged, by owner.
     queued: Keyed<u32, usize>,
     queued_all: usize,
@@ -150,6 +153,7 @@ impl PeerSession {
             unopened: BTreeSet::new(),
             held: 0,
             deferred: VecDeque::new(),
+            budget: HELD_MESSAGES_PER_TURN,
             queued: keyed(),
             queued_all: 0,
             lost_before: 0,

@@ -16,7 +16,7 @@
 //! Data of a process is copied from its socket into a buffer, into the channel and into a datagram.
 //! The first system call of a turn reads 4 KiB, the next ones up to 64 KiB. Data for a process is
 //! copied from the datagrams of a receive buffer into its `HostEnd`, and sent together, by one or two
-//! system calls, at the end of the receive buffer or before a message without data.
+//! system calls, at the end of the receive buffer or of a tick, or before a message without data.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_wire::vsock::Op;
@@ -147,7 +147,7 @@ impl Socket {
         cx.charge(cost::bytes(data.len()));
         let owner = end.owner;
         // A process without room gets its data when its socket is writable.
-        let is_first = end.out.is_empty();
+        let is_first = end.out.is_empty() && !end.is_unsent;
         end.is_unsent |= is_first;
         end.out.extend(data);
         if is_first {

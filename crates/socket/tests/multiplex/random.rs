@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_socket::limits::{
-    CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX, HELD_MESSAGES_PER_CALL,
+    CHANNELS_MAX, CHANNELS_PER_OWNER_MAX, HELD_BYTES_MAX, HELD_MESSAGES_PER_TURN,
 };
 use causeway_socket::multiplex::{PeerEvent, PeerSession};
 
@@ -128,7 +128,7 @@ fn multiplex_lost_packet_delays_its_channel_alone() {
 
 #[test]
 fn multiplex_small_messages_behind_a_lost_packet_pass_in_portions() {
-    const COUNT: usize = 8 * HELD_MESSAGES_PER_CALL;
+    const COUNT: usize = 8 * HELD_MESSAGES_PER_TURN;
     let mut world = World::new(6, Faults::default());
     world.agree();
     world.run(1, |world| world.hosts[0].deadline_ns().is_none());
@@ -149,7 +149,7 @@ fn multiplex_small_messages_behind_a_lost_packet_pass_in_portions() {
     assert!(numbers.skip(1).eq(1..COUNT as u64));
     assert_eq!(world.hosts[1].view().held_bytes, 0);
     // The last piece of a portion, and a datagram, have 100 messages each at most.
-    assert!(world.most_events < HELD_MESSAGES_PER_CALL + 200, "{}", world.most_events);
+    assert!(world.most_events < HELD_MESSAGES_PER_TURN + 200, "{}", world.most_events);
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! The receiving side of a session: datagrams of the peer, and pieces that had waited behind a gap.
 //!
-//! Each datagram is processed whole. It may close the gap before up to 1 MiB of a channel: the
-//! messages of these bytes pass in portions of about 1,024
-//! ([`HELD_MESSAGES_PER_CALL`](crate::limits::HELD_MESSAGES_PER_CALL)), the first with the
-//! datagram and the next ones with calls of [`PeerSession::tick`], so that a peer with many small
-//! messages does not occupy the shard.
+//! Each datagram is processed whole. It may close the gap before up to 1 MiB of each of many channels.
+//! The messages of these bytes pass within a budget ([`HELD_MESSAGES_PER_TURN`]), so that a peer with
+//! many small messages does not occupy the shard; [`PeerSession::tick`] and
+//! [`PeerSession::transmit`] renew the budget. A session that ends drops the messages that wait.
 
 use causeway_wire::multiplex::{
     ADDRESSES, Datagram, Frame, Hello, Packet, Piece, Ranges as AckRanges, VERSION, expand,
 };
 
 use super::{Channel, PeerSession};
-use crate::limits::{ACK_DELAY_NS, CHANNELS_MAX, HELD_BYTES_MAX, HELLO_NS_MIN, UNOPENED_MAX};
+use crate::limits::{
+    ACK_DELAY_NS, CHANNELS_MAX, HELD_BYTES_MAX, HELD_MESSAGES_PER_TURN, HELLO_NS_MIN, UNOPENED_MAX,
+};
 use crate::multiplex::event::{DownReason, MessageBytes, PacketRefusal, PeerEvent, Received};
 use crate::multiplex::incoming::{Fault, ReceivedPiece};
 use crate::multiplex::loss::Outcome;
@@ -184,28 +185,34 @@ impl PeerSession {
         };
         let at = end.saturating_sub(piece.bytes.len());
         let piece = ReceivedPiece { offset, bytes: piece.bytes, at, last: piece.last };
-        let taken = channel.incoming.take(piece, room, memory, emit);
+        let limits = (room, &mut self.budget);
+        let taken = channel.incoming.take(piece, limits, memory, emit);
         let change = taken.map_err(refusal)?;
         self.held = self.held.saturating_add_signed(change);
         self.finish_pass(number, was_over, out)
     }
 
-    /// Passes on pieces of the first channel with deferred ones.
+    /// Passes on deferred pieces of the channels in rotation, within a new budget.
     pub(super) fn pass_deferred(&mut self, out: &mut Received) -> Result<(), PacketRefusal> {
-        let Some(number) = self.deferred.pop_front() else { return Ok(()) };
-        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
-        channel.is_deferred = false;
-        let was_over = channel.incoming.is_over();
-        let is_ended = channel.outgoing.is_ended();
-        let Received { events, memory } = out;
-        let emit = |message: MessageBytes| {
-            if !is_ended {
-                events.push(PeerEvent::Message(number, message));
-            }
-        };
-        let passed = channel.incoming.pass_held(memory, emit);
-        self.held = self.held.saturating_sub(passed.map_err(refusal)?);
-        self.finish_pass(number, was_over, out)
+        self.budget = HELD_MESSAGES_PER_TURN;
+        while self.budget > 0
+            && let Some(number) = self.deferred.pop_front()
+        {
+            let Some(channel) = self.channels.get_mut(&number) else { continue };
+            channel.is_deferred = false;
+            let was_over = channel.incoming.is_over();
+            let is_ended = channel.outgoing.is_ended();
+            let Received { events, memory } = &mut *out;
+            let emit = |message: MessageBytes| {
+                if !is_ended {
+                    events.push(PeerEvent::Message(number, message));
+                }
+            };
+            let passed = channel.incoming.pass_deferred(&mut self.budget, memory, emit);
+            self.held = self.held.saturating_sub(passed.map_err(refusal)?);
+            self.finish_pass(number, was_over, out)?;
+        }
+        Ok(())
     }
 
     /// Notes the end of a channel whose pieces were passed on, and whether more are in order.

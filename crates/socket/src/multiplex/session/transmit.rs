@@ -9,7 +9,7 @@ use causeway_wire::multiplex::{
 };
 
 use super::PeerSession;
-use crate::limits::{ACK_RANGES_MAX, HELLO_NS_MAX};
+use crate::limits::{ACK_RANGES_MAX, HELD_MESSAGES_PER_TURN, HELLO_NS_MAX};
 use crate::multiplex::loss::PacketSpans;
 
 impl PeerSession {
@@ -47,6 +47,7 @@ impl PeerSession {
     /// Writes the beginning of the next datagram to `out`, and notes its end in `body`. Returns false
     /// if nothing is to be sent now.
     fn begin_datagram(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
+        self.budget = HELD_MESSAGES_PER_TURN;
         out.clear();
         self.body = None;
         if let Some(asks) = self.answer.take() {
