@@ -78,14 +78,12 @@ impl Stage {
                 }
                 let (now, mut received) = (self.now, Received::default());
                 let random = &mut self.random;
-                self.hosts[host].tick(
-                    now,
-                    &mut || {
-                        *random += 1;
-                        *random
-                    },
-                    &mut received,
-                );
+                let mut next = || {
+                    *random += 1;
+                    *random
+                };
+                self.hosts[host].tick(now, &mut next, &mut received);
+                self.hosts[host].pass_deferred(now, &mut next, &mut received);
                 check(&received, &[]);
             }
         }

@@ -114,18 +114,12 @@ impl Peer {
             }
             let datagram = self.sink.frame(segment);
             let _ = self.session.receive(now, datagram, &mut || 9, &mut received);
-            for event in &received.events {
-                if let PeerEvent::Message(channel, bytes) = event
-                    && *channel != ADDRESSES
-                {
-                    let (message, _) =
-                        SocketMessage::parse(received.read(bytes, datagram)).unwrap();
-                    self.heard.push((*channel, message));
-                }
-            }
+            note_messages(&received, datagram, &mut self.heard);
             received.clear();
         }
         self.session.tick(now, &mut || 9, &mut received);
+        self.session.pass_deferred(now, &mut || 9, &mut received);
+        note_messages(&received, &[], &mut self.heard);
         self.sink.clear();
         let (udp, to, mut out) = (&self.udp, self.to, Vec::new());
         let longest = self.packer.segment_max();
@@ -214,6 +208,18 @@ impl Peer {
             assert!(since.elapsed() < PATIENCE, "no answer");
             guest.turn().unwrap();
             self.turn();
+        }
+    }
+}
+
+/// Appends the messages of connections to `heard`.
+fn note_messages(received: &Received, datagram: &[u8], heard: &mut Vec<(u32, SocketMessage)>) {
+    for event in &received.events {
+        if let PeerEvent::Message(channel, bytes) = event
+            && *channel != ADDRESSES
+        {
+            let (message, _) = SocketMessage::parse(received.read(bytes, datagram)).unwrap();
+            heard.push((*channel, message));
         }
     }
 }

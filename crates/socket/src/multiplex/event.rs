@@ -2,7 +2,7 @@
 //!
 //! [`super::PeerSession`] appends events to [`Received`] in the thread of the shard; `socket::remote`
 //! processes and clears them after each call. A message that arrives in order and whole stays in its
-//! datagram, and one that waited whole behind a gap stays in the memory in which it waited. A message
+//! datagram, and one that waited whole stays in the memory in which it waited. A message
 //! that crosses in several pieces is copied together, in memory that [`Received`] keeps for the next
 //! one. The number of events is not limited here: a datagram has at most 64 KiB, and messages behind gaps
 //! pass in portions (`HELD_MESSAGES_PER_TURN`).
@@ -124,7 +124,7 @@ pub enum PacketRefusal {
     /// It begins a session less than 250 ms after the last began.
     #[error("it begins a session less than 250 ms after the last began")]
     Early,
-    /// There is no room for bytes behind a gap, or for another channel.
+    /// There is no room for bytes that have to wait, or for another channel.
     #[error("there is no room for it")]
     NoRoom,
     /// It broke the protocol; the session ended.

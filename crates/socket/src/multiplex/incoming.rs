@@ -2,7 +2,7 @@
 //!
 //! Bytes that arrive in order pass at once; bytes behind a gap wait. When the gap closes, the pieces
 //! that waited are *deferred*: their messages pass within a budget, and bytes that arrive meanwhile
-//! wait behind them. The bytes of all channels that wait, with 64 bytes for each piece, are bounded
+//! wait behind them. The bytes of all channels that wait, with 512 bytes for each piece, are bounded
 //! together by the session, which passes in how many may be added. A message that has arrived in part
 //! waits in the channel, at most [`MESSAGE_BYTES_MAX`]. Repeated bytes have no effect.
 //! [`super::PeerSession`] alone calls; after [`Fault::Breach`] the session ends with the channel.
@@ -17,7 +17,7 @@ use crate::limits::{CHANNEL_WINDOW_BYTES, MESSAGE_BYTES_MAX};
 /// Why bytes were not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// No room for bytes behind a gap: the peer sends them again.
+    /// No room for bytes behind a gap or behind deferred ones: the peer sends them again.
     NoRoom,
     /// Bytes far behind the last byte in order, bytes behind the end, or a message that is too
     /// long or too short: the peer breaks the protocol.
@@ -57,8 +57,9 @@ pub struct ReceivedPiece<'a> {
     pub last: bool,
 }
 
-/// Bytes of the session's limit that a piece uses besides its bytes.
-const PIECE_COST: usize = 64;
+/// Bytes of the session's limit that a piece uses besides its bytes: more than its memory, so that a
+/// datagram that closes gaps moves at most 16,000 pieces.
+const PIECE_COST: usize = 512;
 
 impl Incoming {
     /// Returns the offset behind the last byte that arrived in order.
@@ -176,6 +177,10 @@ impl Incoming {
             let passed = self.pass(fresh, &mut memory.spares, place, &mut counted);
             memory.held.push(held);
             passed?;
+        }
+        if self.deferred.is_empty() {
+            // Many small pieces need much memory, and the channel may last.
+            self.deferred = VecDeque::new();
         }
         Ok(freed)
     }

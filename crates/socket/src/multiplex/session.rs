@@ -111,7 +111,7 @@ pub struct PeerSession {
     held: usize,
     /// Channels with pieces that are in order and not passed on yet.
     deferred: VecDeque<u32>,
-    /// Messages of such pieces that may pass on in this turn.
+    /// Number of such pieces and of their messages that may pass on in this turn.
     budget: usize,
     /// Bytes that are not acknowledged, by owner.
     queued: Keyed<u32, usize>,
@@ -331,18 +331,18 @@ impl PeerSession {
         }
     }
 
-    /// Returns when [`Self::tick`] and [`Self::transmit`] must be called. Bytes that can be sent at
+    /// Returns when [`Self::tick`], [`Self::pass_deferred`] and [`Self::transmit`] must be called. Bytes that can be sent at
     /// once have no deadline.
     pub fn deadline_ns(&self) -> Option<u64> {
         if !self.is_up {
             return Some(if self.answer.is_some() { 0 } else { self.hello_ns });
         }
-        let answer = (self.answer.is_some() || self.has_deferred()).then_some(0);
-        let deadlines = [self.in_flight.deadline_ns(), self.ack_ns, self.spares_until_ns, answer];
+        let now = (self.answer.is_some() || self.has_deferred()).then_some(0);
+        let deadlines = [self.in_flight.deadline_ns(), self.ack_ns, self.spares_until_ns, now];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Returns whether pieces that had waited are to be passed on by the next [`Self::tick`].
+    /// Returns whether pieces that had waited are to be passed on by [`Self::pass_deferred`].
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
@@ -357,15 +357,11 @@ impl PeerSession {
             || self.is_up && (is_owed || self.queued_all > DORMANT_BYTES_MAX || connects())
     }
 
-    /// Handles deadlines of loss, probes, silence and unused memory that have passed, and passes on
-    /// pieces that had waited; [`Self::transmit`] handles the deadlines of hellos and
-    /// acknowledgements.
+    /// Handles deadlines of loss, probes, silence and unused memory that have passed;
+    /// [`Self::transmit`] handles those of hellos and acknowledgements.
     pub fn tick(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u32, out: &mut Received) {
         if self.spares_until_ns.is_some_and(|at| at <= now_ns) {
             self.release();
-        }
-        if self.pass_deferred(out).is_err() {
-            return self.restart(now_ns, DownReason::Breach, random, out);
         }
         if !self.is_up || self.in_flight.deadline_ns().is_none_or(|at| at > now_ns) {
             return;

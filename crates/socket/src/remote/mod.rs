@@ -151,6 +151,8 @@ pub(crate) struct Peers {
     unread: VecDeque<ConnId>,
     /// Connections of processes with data of the datagrams that are being processed.
     unsent: Vec<ConnId>,
+    /// The peer of which messages that had waited were passed on last.
+    last_passed: Option<LinkId>,
     /// Time of the last call.
     now_ns: u64,
     /// A session may have datagrams to send.

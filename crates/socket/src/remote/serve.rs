@@ -3,10 +3,10 @@
 //! The dispatcher's thread of the shard calls [`Socket::serve_peers`] when the mailbox has
 //! messages: datagrams go to the session of their link, and the session's events to the
 //! connections, the directory and the guests. [`Socket::tick_peers`] runs the timers, passes on
-//! messages that had waited behind gaps, ends sessions of links that were down for 10 s, and sends. A
-//! datagram that a session refuses is counted; a
-//! breach of the protocol also ends the session. A session that ends resets its connections and
-//! removes the claims of the peer. A link that is down for a shorter time does not end the session.
+//! messages that had waited behind gaps, ends sessions of links that were down for 10 s, and sends.
+//! A datagram that a session refuses is counted; a breach of the protocol also ends the session. A
+//! session that ends resets its connections and removes the claims of the peer. A link that is down
+//! for a shorter time does not end the session.
 
 use causeway_fabric::carrier::{LinkId, LinkStatus, Message};
 use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
@@ -171,18 +171,18 @@ impl Socket {
     }
 
     /// Runs the timers of sessions, and passes on messages that had waited behind gaps: those of one
-    /// peer at least, and of others while the turn is not over.
+    /// peer at least, and of others while the turn is not over. The peers take turns.
     pub(crate) fn tick_peers(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
         self.continue_reading(cx);
-        let links: Vec<LinkId> = self.peers.peers.keys().copied().collect();
+        let mut links: Vec<LinkId> = self.peers.peers.keys().copied().collect();
+        if let Some(last) = self.peers.last_passed {
+            let first = links.partition_point(|link| *link <= last);
+            links.rotate_left(first);
+        }
         let (has_cids, mut has_passed) = (self.peers.has_cids(), false);
         for link in links {
             let Some(peer) = self.peers.peers.get_mut(&link) else { continue };
-            if has_passed && peer.session.has_deferred() && cx.is_over() {
-                continue;
-            }
-            has_passed |= peer.session.has_deferred();
             let mut received = std::mem::take(&mut self.peers.received);
             let is_away = !peer.is_up || peer.is_unanswered;
             let is_lost = is_away && now_ns.saturating_sub(peer.down_ns) >= LINK_DOWN_NS_MAX;
@@ -196,6 +196,11 @@ impl Socket {
                 peer.session.restart(now_ns, DownReason::Exhausted, &mut random, &mut received);
             } else {
                 peer.session.tick(now_ns, &mut random, &mut received);
+            }
+            if peer.session.has_deferred() && !(has_passed && cx.is_over()) {
+                peer.session.pass_deferred(now_ns, &mut random, &mut received);
+                has_passed = true;
+                self.peers.last_passed = Some(link);
             }
             // A probe leaves lost bytes to send and no deadline.
             let is_due = was_due || peer.is_dormant || is_due(&peer.session);

@@ -134,6 +134,7 @@ impl World {
             let mut received = std::mem::take(&mut self.received[host]);
             let (now, dice) = (self.now, &mut self.dice);
             self.hosts[host].tick(now, &mut || dice.next() as u32, &mut received);
+            self.hosts[host].pass_deferred(now, &mut || dice.next() as u32, &mut received);
             self.collect(host, received, &[]);
         }
         while let Some(entry) = self.wire.first_entry()

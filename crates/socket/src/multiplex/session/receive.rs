@@ -1,8 +1,8 @@
 //! The receiving side of a session: datagrams of the peer, and pieces that had waited behind a gap.
 //!
-//! Each datagram is processed whole. It may close the gap before up to 1 MiB of each of many channels.
-//! The messages of these bytes pass within a budget ([`HELD_MESSAGES_PER_TURN`]), so that a peer with
-//! many small messages does not occupy the shard; [`PeerSession::tick`] and
+//! Each datagram is processed whole. It may close gaps in many channels; up to 1 MiB may wait behind
+//! each. The messages of these bytes pass within a budget ([`HELD_MESSAGES_PER_TURN`]), so that a peer
+//! with many small messages does not occupy the shard; [`PeerSession::pass_deferred`] and
 //! [`PeerSession::transmit`] renew the budget. A session that ends drops the messages that wait.
 
 use causeway_wire::multiplex::{
@@ -192,9 +192,22 @@ impl PeerSession {
         self.finish_pass(number, was_over, out)
     }
 
-    /// Passes on deferred pieces of the channels in rotation, within a new budget.
-    pub(super) fn pass_deferred(&mut self, out: &mut Received) -> Result<(), PacketRefusal> {
+    /// Passes on deferred pieces of the channels in rotation, within a new budget. A breach of the
+    /// protocol restarts the session.
+    pub fn pass_deferred(
+        &mut self,
+        now_ns: u64,
+        random: &mut dyn FnMut() -> u32,
+        out: &mut Received,
+    ) {
         self.budget = HELD_MESSAGES_PER_TURN;
+        if self.pass_within_budget(out).is_err() {
+            self.restart(now_ns, DownReason::Breach, random, out);
+        }
+    }
+
+    /// Passes on deferred pieces until the budget is used.
+    fn pass_within_budget(&mut self, out: &mut Received) -> Result<(), PacketRefusal> {
         while self.budget > 0
             && let Some(number) = self.deferred.pop_front()
         {

@@ -47,6 +47,7 @@ impl PeerSession {
     /// Writes the beginning of the next datagram to `out`, and notes its end in `body`. Returns false
     /// if nothing is to be sent now.
     fn begin_datagram(&mut self, now_ns: u64, longest: usize, out: &mut Vec<u8>) -> bool {
+        // Datagrams are sent at the end of a turn.
         self.budget = HELD_MESSAGES_PER_TURN;
         out.clear();
         self.body = None;
