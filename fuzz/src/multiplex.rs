@@ -12,6 +12,14 @@ use crate::Input;
 const MS: u64 = 1_000_000;
 const LONGEST: usize = 1200;
 
+/// Returns the tags of sessions, one after the other.
+fn tags(last: &mut u32) -> impl FnMut() -> u32 {
+    move || {
+        *last += 1;
+        *last
+    }
+}
+
 /// Checks the lengths of messages.
 fn check(received: &Received, datagram: &[u8]) {
     for event in &received.events {
@@ -49,11 +57,7 @@ impl Stage {
     fn receive(&mut self, host: usize, datagram: &[u8]) {
         let mut received = Received::default();
         let Self { hosts, now, random, .. } = self;
-        let mut next = || {
-            *random += 1;
-            *random
-        };
-        let _ = hosts[host].receive(*now, datagram, &mut next, &mut received);
+        let _ = hosts[host].receive(*now, datagram, &mut tags(random), &mut received);
         check(&received, datagram);
         let view = hosts[host].view();
         assert!(view.held_bytes <= HELD_BYTES_MAX && view.channels <= 3 * CHANNELS_MAX + 1);
@@ -77,11 +81,7 @@ impl Stage {
                     assert!(sent < 10_000, "datagrams without end");
                 }
                 let (now, mut received) = (self.now, Received::default());
-                let random = &mut self.random;
-                let mut next = || {
-                    *random += 1;
-                    *random
-                };
+                let mut next = tags(&mut self.random);
                 self.hosts[host].tick(now, &mut next, &mut received);
                 self.hosts[host].pass_deferred(now, &mut next, &mut received);
                 check(&received, &[]);

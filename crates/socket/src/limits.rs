@@ -157,11 +157,11 @@ pub const MESSAGE_DATA_BYTES: usize = 4096;
 /// A message between hosts, in bytes. A peer that announces more, or less than
 /// the 10 bytes of a message without data, breaks the protocol.
 pub const MESSAGE_BYTES_MAX: usize = MESSAGE_DATA_BYTES + 10;
-/// Bytes from a peer that wait behind gaps, or to be passed on, of all connections; 8 MiB. Packets beyond it are dropped,
-/// and the peer sends them again.
+/// Bytes from a peer that wait behind gaps, or to be passed on, of all connections; 8 MiB. Packets
+/// beyond it are dropped, and the peer sends them again.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
-/// Messages of a peer, and pieces that held them, that pass on at once after a gap closed; the last piece
-/// may exceed it. The others follow in the next ticks.
+/// Messages of a peer, and pieces that held them, that pass on at once after a gap closed; the last
+/// piece may exceed it. The others follow in the next ticks.
 pub const HELD_MESSAGES_PER_TURN: usize = 1024;
 /// Data of a guest for a peer that is not acknowledged, in bytes. With more, the transmit ring of the
 /// guest stops until at most half of this is queued.

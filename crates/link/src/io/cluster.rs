@@ -219,22 +219,22 @@ impl Cluster {
         local: &mut BTreeMap<ClusterAddress, u64>,
     ) -> Result<(), CommandError> {
         let at = |kind, address| ClusterAddress { kind, group: group.clone(), address };
+        let now = wall_ns();
+        let mut note = |at: ClusterAddress| {
+            let since = self.local.get(&at).copied().unwrap_or(now);
+            local.insert(at, since);
+        };
         let shard = ShardKey::new(group, control.provider(FORWARDS_FRAMES)?);
         if control.has_shard(&shard) {
-            let now = wall_ns();
             for mac in control.ask(&shard, ReadAddresses(self.changes.clone()))? {
-                let at = at(AddressKind::Mac, mac.to_string());
-                let since = self.local.get(&at).copied().unwrap_or(now);
-                local.insert(at, since);
+                note(at(AddressKind::Mac, mac.to_string()));
             }
         }
         for spec in control.ports().filter(|spec| spec.group == *group) {
             if let Some(mx) = spec.kind.get::<MxSpec>()
                 && is_claimable_nic_name(&mx.hostname)
             {
-                let at = at(AddressKind::Nic, mx.hostname);
-                let since = self.local.get(&at).copied().unwrap_or_else(wall_ns);
-                local.insert(at, since);
+                note(at(AddressKind::Nic, mx.hostname));
             }
         }
         // A daemon without sockets has no such service.

@@ -142,8 +142,12 @@ impl Peer {
     }
 
     pub fn send(&mut self, channel: u32, op: Op, data: &[u8]) {
-        let message =
-            SocketMessage { op: op.raw() as u8, flags: 0, buf_alloc: 1 << 18, fwd_cnt: 0 };
+        self.send_flagged(channel, op, 0, data);
+    }
+
+    fn send_flagged(&mut self, channel: u32, op: Op, flags: u32, data: &[u8]) {
+        let (op, flags) = (op.raw() as u8, flags as u8);
+        let message = SocketMessage { op, flags, buf_alloc: 1 << 18, fwd_cnt: 0 };
         self.session.send(channel, 0, [&message.emit(), data]);
     }
 
@@ -488,25 +492,27 @@ fn hostile_peer_that_claims_a_cid_of_the_future_gives_way_to_a_later_claim() {
     assert!(matches!(refused, Err(SocketError::Reset)), "{refused:?}");
 }
 
+/// Returns a host with a port for processes, and a peer with CID 9.
+fn host_with_processes(own: u8, other: u8, port: u16) -> (Host, Peer) {
+    let host = Host::with_sockets();
+    add_port(&host);
+    let mut peer = Peer::of(&host, own, other, port);
+    peer.session.send(ADDRESSES, 0, [&Address { is_here: true, cid: 9, epoch: 5 }.emit(), &[]]);
+    peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
+    (host, peer)
+}
+
 /// A datagram may have data of a connection and its end. The daemon sends processes the data of
 /// several datagrams together.
 #[test]
 fn vsock_process_receives_the_data_before_any_end_of_its_connection() {
-    let host = Host::with_sockets();
-    add_port(&host);
-    let mut peer = Peer::of(&host, 63, 64, 21632);
-    peer.session.send(ADDRESSES, 0, [&Address { is_here: true, cid: 9, epoch: 5 }.emit(), &[]]);
-    peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
+    let (host, mut peer) = host_with_processes(63, 64, 21632);
     let text = pattern(5, 20_000);
     for end in ["shutdown", "reset", "channel", "breach"] {
         let (mut process, channel) = peer.accept(&host);
         text.chunks(3000).for_each(|part| peer.send(channel, Op::Data, part));
         match end {
-            "shutdown" => {
-                let (op, flags) = (Op::Shutdown.raw() as u8, SHUTDOWN_BOTH as u8);
-                let message = SocketMessage { op, flags, buf_alloc: 1 << 18, fwd_cnt: 0 };
-                peer.session.send(channel, 0, [&message.emit(), &[]]);
-            }
+            "shutdown" => peer.send_flagged(channel, Op::Shutdown, SHUTDOWN_BOTH, &[]),
             "reset" => peer.send(channel, Op::Reset, &[]),
             "channel" => peer.session.end(channel),
             // The connection is open.
@@ -521,11 +527,7 @@ fn vsock_process_receives_the_data_before_any_end_of_its_connection() {
 /// Messages behind a gap pass on in portions, the later ones in ticks of the shard.
 #[test]
 fn vsock_process_receives_small_messages_behind_a_lost_datagram() {
-    let host = Host::with_sockets();
-    add_port(&host);
-    let mut peer = Peer::of(&host, 65, 66, 21633);
-    peer.session.send(ADDRESSES, 0, [&Address { is_here: true, cid: 9, epoch: 5 }.emit(), &[]]);
-    peer.until(|_| host.link_counter("peer", "vsock_cids") == 1);
+    let (host, mut peer) = host_with_processes(65, 66, 21633);
     let text = pattern(5, 5 * HELD_MESSAGES_PER_TURN);
     let (mut process, channel) = peer.accept(&host);
     for (at, byte) in text.iter().enumerate() {

@@ -57,15 +57,8 @@ impl ByteRing {
     }
 
     /// Appends bytes.
-    pub fn push(&mut self, mut bytes: &[u8]) {
-        let copied: Result<(), Infallible> = self.push_with(bytes.len(), |into| {
-            if let Some((now, later)) = bytes.split_at_checked(into.len()) {
-                into.copy_from_slice(now);
-                bytes = later;
-            }
-            Ok(())
-        });
-        copied.unwrap_or_else(|never| match never {});
+    pub fn push(&mut self, bytes: &[u8]) {
+        let Ok(()) = self.push_with(bytes.len(), copy_of(bytes));
     }
 
     /// Returns the bytes from position `from` to position `to` in two parts, of which the second
@@ -115,6 +108,17 @@ impl ByteRing {
             into.copy_from_slice(back);
         }
         (self.memory, self.start) = (memory, 0);
+    }
+}
+
+/// Returns the function that writes `bytes` for [`ByteRing::push_with`].
+pub fn copy_of(mut bytes: &[u8]) -> impl FnMut(&mut [u8]) -> Result<(), Infallible> {
+    move |into| {
+        if let Some((now, later)) = bytes.split_at_checked(into.len()) {
+            into.copy_from_slice(now);
+            bytes = later;
+        }
+        Ok(())
     }
 }
 

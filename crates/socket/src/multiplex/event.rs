@@ -2,10 +2,10 @@
 //!
 //! [`super::PeerSession`] appends events to [`Received`] in the thread of the shard; `socket::remote`
 //! processes and clears them after each call. A message that arrives in order and whole stays in its
-//! datagram, and one that waited whole stays in the memory in which it waited. A message
-//! that crosses in several pieces is copied together, in memory that [`Received`] keeps for the next
-//! one. The number of events is not limited here: a datagram has at most 64 KiB, and messages behind gaps
-//! pass in portions (`HELD_MESSAGES_PER_TURN`).
+//! datagram, and a message that waited whole stays in the memory in which it waited. A message that
+//! crosses in several pieces is copied together, in memory that [`Received`] keeps for the next
+//! such message. The number of events is not limited here: a datagram has at most 64 KiB, and
+//! messages behind gaps pass in portions (`HELD_MESSAGES_PER_TURN`).
 
 use std::ops::Range;
 

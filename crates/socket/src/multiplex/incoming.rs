@@ -32,7 +32,7 @@ type HeldPiece = (usize, Vec<u8>);
 pub struct Incoming {
     /// Offset behind the last byte that arrived in order.
     next: u64,
-    /// Pieces before `next` whose messages were not passed on yet, in order.
+    /// Pieces before `next` with messages that were not passed on yet, in order.
     deferred: VecDeque<HeldPiece>,
     /// Bytes behind a gap, by their offset.
     pieces: BTreeMap<u64, Vec<u8>>,

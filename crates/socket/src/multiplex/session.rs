@@ -12,12 +12,11 @@ mod receive;
 mod transmit;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::convert::Infallible;
 
 use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_wire::multiplex::ADDRESSES;
 
-use super::byte_ring::ByteRing;
+use super::byte_ring::{ByteRing, copy_of};
 use super::event::{DownReason, PeerEvent, Received};
 use super::incoming::Incoming;
 use super::loss::{InFlight, Outcome};
@@ -240,16 +239,8 @@ impl PeerSession {
 
     /// Queues a message, which is the concatenation of `parts`, as [`Self::send_with`].
     pub fn send(&mut self, number: u32, owner: u32, parts: [&[u8]; 2]) {
-        let [head, mut body] = parts;
-        let copied: Result<(), Infallible> =
-            self.send_with(number, owner, head, body.len(), |into| {
-                if let Some((now, later)) = body.split_at_checked(into.len()) {
-                    into.copy_from_slice(now);
-                    body = later;
-                }
-                Ok(())
-            });
-        copied.unwrap_or_else(|never| match never {});
+        let [head, body] = parts;
+        let Ok(()) = self.send_with(number, owner, head, body.len(), copy_of(body));
     }
 
     /// Queues a message of `head` and `len` bytes that `fill` writes into the memory of the channel, in
@@ -331,8 +322,8 @@ impl PeerSession {
         }
     }
 
-    /// Returns when [`Self::tick`], [`Self::pass_deferred`] and [`Self::transmit`] must be called. Bytes that can be sent at
-    /// once have no deadline.
+    /// Returns when [`Self::tick`], [`Self::pass_deferred`] and [`Self::transmit`] must be called.
+    /// Bytes that can be sent at once have no deadline.
     pub fn deadline_ns(&self) -> Option<u64> {
         if !self.is_up {
             return Some(if self.answer.is_some() { 0 } else { self.hello_ns });

@@ -158,8 +158,12 @@ impl Socket {
             (Some((id, _)), Err(_)) => return self.breach_of_peer(cx, link, id),
             (None, _) => return self.peers.close(end, true),
         };
-        let Some(conn) = self.table.get_mut(id) else { return self.peers.close(end, false) };
         let is_data = u16::from(message.op) == Op::Data.raw();
+        if !is_data {
+            // The message may end the connection.
+            self.flush_process(cx, id);
+        }
+        let Some(conn) = self.table.get_mut(id) else { return self.peers.close(end, false) };
         let (own, other) = (conn.side(role), conn.side(role.other()));
         let header = Header {
             src_cid: u64::from(own.cid),
@@ -174,11 +178,6 @@ impl Socket {
             fwd_cnt: message.fwd_cnt,
         };
         let has_process = matches!(other.party, Party::Host(_));
-        if has_process && !is_data {
-            // The message may end the connection.
-            self.flush_process(cx, id);
-        }
-        let Some(conn) = self.table.get_mut(id) else { return self.peers.close(end, false) };
         match conn.process(role, &header) {
             Ok(PacketEffect::Data) => {
                 self.data_from_peer(cx, data, header.flags, (id, role.other()))

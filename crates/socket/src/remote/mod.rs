@@ -268,15 +268,15 @@ impl Peers {
         let lost = self.peers.values().filter(lost);
         let lost = lost.map(|peer| peer.down_ns.saturating_add(LINK_DOWN_NS_MAX));
         let due = self.peers.values().filter_map(|peer| match peer.is_up {
+            // Pieces that arrived pass on although the link went down.
+            _ if peer.session.has_deferred() => Some(0),
             true if !peer.may_send(has_cids) => None,
             true => peer.session.deadline_ns(),
             false if peer.session.is_up() => Some(peer.down_ns.saturating_add(LINK_DOWN_NS_MAX)),
             false => None,
         });
         let stops = self.stopped.iter().map(|stop| stop.since_ns.saturating_add(PEER_STOP_NS_MAX));
-        // Pieces that arrived pass on although the link went down.
-        let has_deferred = || self.peers.values().any(|peer| peer.session.has_deferred());
-        let has_work = self.has_work || !self.unread.is_empty() || has_deferred();
+        let has_work = self.has_work || !self.unread.is_empty();
         due.chain(lost).chain(stops).chain(has_work.then_some(0)).min()
     }
 

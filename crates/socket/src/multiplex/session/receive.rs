@@ -174,15 +174,10 @@ impl PeerSession {
         }
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let was_over = channel.incoming.is_over();
-        let is_ended = channel.outgoing.is_ended();
         let room = HELD_BYTES_MAX.saturating_sub(self.held);
         let offset = expand(piece.offset, channel.incoming.next()).ok_or(PacketRefusal::Breach)?;
         let Received { events, memory } = out;
-        let emit = |message: MessageBytes| {
-            if !is_ended {
-                events.push(PeerEvent::Message(number, message));
-            }
-        };
+        let emit = message_sink(events, number, channel.outgoing.is_ended());
         let at = end.saturating_sub(piece.bytes.len());
         let piece = ReceivedPiece { offset, bytes: piece.bytes, at, last: piece.last };
         let limits = (room, &mut self.budget);
@@ -214,13 +209,8 @@ impl PeerSession {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.is_deferred = false;
             let was_over = channel.incoming.is_over();
-            let is_ended = channel.outgoing.is_ended();
             let Received { events, memory } = &mut *out;
-            let emit = |message: MessageBytes| {
-                if !is_ended {
-                    events.push(PeerEvent::Message(number, message));
-                }
-            };
+            let emit = message_sink(events, number, channel.outgoing.is_ended());
             let passed = channel.incoming.pass_deferred(&mut self.budget, memory, emit);
             self.held = self.held.saturating_sub(passed.map_err(refusal)?);
             self.finish_pass(number, was_over, out)?;
@@ -228,7 +218,8 @@ impl PeerSession {
         Ok(())
     }
 
-    /// Notes the end of a channel whose pieces were passed on, and whether more are in order.
+    /// Puts a channel with deferred pieces into the rotation, and notes the end of a channel, after
+    /// pieces of the channel were passed on.
     fn finish_pass(
         &mut self,
         number: u32,
@@ -273,6 +264,20 @@ impl PeerSession {
         }
         self.channels.insert(number, Channel::default());
         Ok(true)
+    }
+}
+
+/// Returns the function that appends messages of a channel to `events`. Messages of a channel that was
+/// ended here (`is_ended`) are dropped.
+fn message_sink(
+    events: &mut Vec<PeerEvent>,
+    number: u32,
+    is_ended: bool,
+) -> impl FnMut(MessageBytes) {
+    move |message| {
+        if !is_ended {
+            events.push(PeerEvent::Message(number, message));
+        }
     }
 }
 
